@@ -21,8 +21,6 @@ int shms_acting_wrong_name(void);
 /* Writes the name, and the data behind it, to tail. Returns their length; -EINVAL, -EFBIG. */
 int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIRE_TEXT_MAX],
 		     uint32_t *ret_name);
-/* Returns the error of a REFUSED reply, and keeps its sentence as the error's detail. */
-int shms_acting_refused(const struct shms_reply *reply);
 /*
  * Sends a request that the daemon answers at once. 0; -ENOTCONN: there is no daemon, or it ended;
  * -errno: it refused.

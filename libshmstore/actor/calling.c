@@ -63,11 +63,6 @@ int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIR
 	return (int)(length + n);
 }
 
-int shms_acting_refused(const struct shms_reply *reply)
-{
-	return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
-}
-
 int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail,
 		     size_t n)
 {
@@ -81,7 +76,7 @@ int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const 
 
 	if (r < 0)
 		return r == -ENOTCONN ? r : shms_error(r);
-	return reply.type == WIRE_REFUSED ? shms_acting_refused(&reply) : 0;
+	return shms_reply_error(&reply);
 }
 
 int shms_acting_gone(struct shmstore *s)
@@ -182,7 +177,7 @@ int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms,
 	if (c->q.error < 0)
 		return shms_acting_gone(c->s);
 	if (c->reply.type == WIRE_REFUSED)
-		return shms_acting_refused(&c->reply);
+		return shms_reply_error(&c->reply);
 	*ret = (struct shmstore_actor_answer){.how = SHMSTORE_ACTOR_OK};
 	if (c->reply.type == WIRE_DONE) /* of a move */
 		return 1;

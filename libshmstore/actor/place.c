@@ -283,7 +283,7 @@ static int next_order(struct shmstore_place *p, uint64_t until_ns, struct shmsto
 		if (p->q.error < 0)
 			continue;
 		if (p->reply.type == WIRE_REFUSED)
-			return shms_acting_refused(&p->reply);
+			return shms_reply_error(&p->reply);
 		r = take_order(p, ret);
 		if (r != 0)
 			return r;

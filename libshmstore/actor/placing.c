@@ -9,6 +9,7 @@
 
 #include "acting.h"
 #include "cancel.h"
+#include "cleanup.h"
 #include "detail.h"
 
 #define FLAGS     (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD | SHMSTORE_ACTOR_STRICT)
@@ -35,6 +36,18 @@ static int take_options(const struct shmstore_actor_options *from,
 		return shms_detail(-EINVAL, NULL, "options.copies is one line of at most %u bytes",
 				   SHMSTORE_ACTOR_COPIES);
 	return 0;
+}
+
+/* False: the place has no such actor. */
+static bool remove_entry(struct shmstore_place *p, const char *name)
+{
+	struct shms_placed *e;
+
+	SHMS_HELD(&p->lock);
+	e = shms_placed_find(p, name);
+	if (e)
+		shms_placed_del(p, e);
+	return e != NULL;
 }
 
 int shmstore_actor_begin(struct shmstore_place *p, const char *name,
@@ -88,20 +101,14 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name,
 	r = shms_acting_tell(p->s, WIRE_ACTOR_BORN, &m, tail, (size_t)n);
 	if (r == 0)
 		return 0;
-	pthread_mutex_lock(&p->lock);
-	e = shms_placed_find(p, name);
-	if (e)
-		shms_placed_del(p, e);
-	pthread_mutex_unlock(&p->lock);
+	remove_entry(p, name);
 	return r == -ENOTCONN ? shms_acting_gone(p->s) : r;
 }
 
 int shmstore_actor_end(struct shmstore_place *p, const char *name)
 {
-	const struct wire_actor_done m = {.how = WIRE_ACTOR_ENDED};
-	struct wire_actor_done body = m;
+	struct wire_actor_done body = {.how = WIRE_ACTOR_ENDED};
 	char tail[WIRE_TEXT_MAX];
-	struct shms_placed *e;
 	int r, n;
 
 	if (!p)
@@ -110,12 +117,7 @@ int shmstore_actor_end(struct shmstore_place *p, const char *name)
 	n = r < 0 ? r : shms_acting_tail(name, NULL, 0, tail, &body.name);
 	if (n < 0)
 		return n;
-	pthread_mutex_lock(&p->lock);
-	e = shms_placed_find(p, name);
-	if (e)
-		shms_placed_del(p, e);
-	pthread_mutex_unlock(&p->lock);
-	if (!e)
+	if (!remove_entry(p, name))
 		return shms_detail(-ENOENT, NULL, "no actor %s is at place %s", name, p->name);
 	r = shms_acting_tell(p->s, WIRE_ACTOR_DONE, &body, tail, (size_t)n);
 	return r == -ENOTCONN ? 0 : r; /* the next daemon is not told of it */

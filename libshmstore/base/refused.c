@@ -19,109 +19,68 @@
 
 #define NO ((long)-1) /* no descriptor, and no valid flags */
 
-static const struct call {
+struct call {
 	const char *name;
 	long number;
 	long arguments[6];
 	bool spared; /* there is another way */
 	const char *without;
-} calls[] = {
-	{"openat2",
-	 SYS_openat2,
-	 {NO, 0, 0, 0},
-	 true,
-	 "directories are opened step by step, by more calls"},
-	{"io_uring_setup",
-	 SYS_io_uring_setup,
-	 {0},
-	 true,
-	 "plain calls read and write, the daemon waits by epoll"},
-	{"io_uring_enter",
-	 SYS_io_uring_enter,
-	 {NO},
-	 true,
-	 "plain calls read and write, the daemon waits by epoll"},
-	{"fallocate",
-	 SYS_fallocate,
-	 {NO},
-	 true,
-	 "zeros take memory, only whole files give it back"},
-	{"madvise",
-	 SYS_madvise,
-	 {0},
-	 false,
-	 "no store can be opened: forked children would keep its memory"},
-	{"linkat",
-	 SYS_linkat,
-	 {NO, 0, NO, 0, NO},
-	 false,
-	 "objects that are files cannot be handed over"},
-	{"lseek", SYS_lseek, {NO}, false, "the size and the memory of a file cannot be told"},
-	{"renameat2",
-	 SYS_renameat2,
-	 {NO, 0, NO, 0, NO},
-	 false,
-	 "nothing can be moved to the disk tier"},
-	{"flock", SYS_flock, {NO}, false, "no store can be opened: the lock is its life"},
-	{"fcntl",
-	 SYS_fcntl,
-	 {NO},
-	 false,
-	 "deleted objects are not recycled, and directories cannot be read"},
-	{"fstatfs",
-	 SYS_fstatfs,
-	 {NO},
-	 false,
-	 "no partition can be opened: what is free there is not known"},
-	{"mmap", SYS_mmap, {0}, false, "no object can be mapped"},
-	{"mremap", SYS_mremap, {0}, false, "large mappings cannot be moved"},
-	{"mprotect", SYS_mprotect, {0}, false, "mappings cannot be made read-only"},
-	{"ftruncate", SYS_ftruncate, {NO}, false, "files cannot get their size"},
-	{"fchmod", SYS_fchmod, {NO}, false, "no partition can be shared, no object pinned"},
-	{"fchown", SYS_fchown, {NO}, false, "root cannot act for users"},
-	{"pread64", SYS_pread64, {NO}, false, "nothing can be read"},
-	{"preadv", SYS_preadv, {NO}, false, "nothing can be brought back from the disk tier"},
-	{"pwrite64", SYS_pwrite64, {NO}, false, "nothing can be written"},
-	{"pwritev", SYS_pwritev, {NO}, false, "nothing can be written"},
-	{"getdents64", SYS_getdents64, {NO}, false, "no directory can be listed"},
-	{"readlinkat",
-	 SYS_readlinkat,
-	 {NO},
-	 false,
-	 "addresses and the disk tier's stubs cannot be read"},
-	{"mkdirat", SYS_mkdirat, {NO}, false, "no store can be made"},
-	{"symlinkat",
-	 SYS_symlinkat,
-	 {0, NO},
-	 false,
-	 "no address can be set, nothing be moved to the disk tier"},
-	{"unlinkat", SYS_unlinkat, {NO}, false, "nothing can be deleted"},
-	{"fsync", SYS_fsync, {NO}, false, "nothing can be moved to the disk tier"},
-	{"eventfd2", SYS_eventfd2, {0, NO}, false, "no event loop can be woken"},
-	{"epoll_create1", SYS_epoll_create1, {NO}, false, "no event loop can wait"},
-	{"signalfd4", SYS_signalfd4, {NO}, false, "the daemon cannot be told to end"},
-	{"accept4", SYS_accept4, {NO}, false, "the daemon's page and metrics answer nobody"},
-	{"sendmsg", SYS_sendmsg, {NO}, false, "the daemon's page and metrics answer nobody"},
-	{"utimensat", SYS_utimensat, {NO}, false, "nothing can be moved to the disk tier"},
-	{"recvfrom", SYS_recvfrom, {NO}, false, "the daemon's page and metrics answer nobody"},
+};
+
+/* says: what that costs, or what cannot be done. Then the call's arguments. */
+#define CALL(call, is_spared, says, ...)                                         \
+	{                                                                        \
+		.name = #call, .number = SYS_##call, .arguments = {__VA_ARGS__}, \
+		.spared = (is_spared), .without = (says)                         \
+	}
+#define SPARED(call, says, ...) CALL(call, true, says, __VA_ARGS__)
+#define NEEDED(call, says, ...) CALL(call, false, says, __VA_ARGS__)
+
+static const struct call calls[] = {
+	SPARED(openat2, "directories are opened step by step, by more calls", NO, 0, 0, 0),
+	SPARED(io_uring_setup, "plain calls read and write, the daemon waits by epoll", 0),
+	SPARED(io_uring_enter, "plain calls read and write, the daemon waits by epoll", NO),
+	SPARED(fallocate, "zeros take memory, only whole files give it back", NO),
+	NEEDED(madvise, "no store can be opened: forked children would keep its memory", 0),
+	NEEDED(linkat, "objects that are files cannot be handed over", NO, 0, NO, 0, NO),
+	NEEDED(lseek, "the size and the memory of a file cannot be told", NO),
+	NEEDED(renameat2, "nothing can be moved to the disk tier", NO, 0, NO, 0, NO),
+	NEEDED(flock, "no store can be opened: the lock is its life", NO),
+	NEEDED(fcntl, "deleted objects are not recycled, and directories cannot be read", NO),
+	NEEDED(fstatfs, "no partition can be opened: what is free there is not known", NO),
+	NEEDED(mmap, "no object can be mapped", 0),
+	NEEDED(mremap, "large mappings cannot be moved", 0),
+	NEEDED(mprotect, "mappings cannot be made read-only", 0),
+	NEEDED(ftruncate, "files cannot get their size", NO),
+	NEEDED(fchmod, "no partition can be shared, no object pinned", NO),
+	NEEDED(fchown, "root cannot act for users", NO),
+	NEEDED(pread64, "nothing can be read", NO),
+	NEEDED(preadv, "nothing can be brought back from the disk tier", NO),
+	NEEDED(pwrite64, "nothing can be written", NO),
+	NEEDED(pwritev, "nothing can be written", NO),
+	NEEDED(getdents64, "no directory can be listed", NO),
+	NEEDED(readlinkat, "addresses and the disk tier's stubs cannot be read", NO),
+	NEEDED(mkdirat, "no store can be made", NO),
+	NEEDED(symlinkat, "no address can be set, nothing be moved to the disk tier", 0, NO),
+	NEEDED(unlinkat, "nothing can be deleted", NO),
+	NEEDED(fsync, "nothing can be moved to the disk tier", NO),
+	NEEDED(eventfd2, "no event loop can be woken", 0, NO),
+	NEEDED(epoll_create1, "no event loop can wait", NO),
+	NEEDED(signalfd4, "the daemon cannot be told to end", NO),
+	NEEDED(accept4, "the daemon's page and metrics answer nobody", NO),
+	NEEDED(sendmsg, "the daemon's page and metrics answer nobody", NO),
+	NEEDED(utimensat, "nothing can be moved to the disk tier", NO),
+	NEEDED(recvfrom, "the daemon's page and metrics answer nobody", NO),
 #ifdef SYS_renameat /* newer machines' kernels never had it */
-	{"renameat",
-	 SYS_renameat,
-	 {NO, 0, NO},
-	 false,
-	 "no address can be set, no disk tier be made"},
+	NEEDED(renameat, "no address can be set, no disk tier be made", NO, 0, NO),
 #endif
 #ifdef SYS_epoll_wait
-	{"epoll_wait", SYS_epoll_wait, {NO}, false, "the daemon's page and metrics answer nobody"},
+	NEEDED(epoll_wait, "the daemon's page and metrics answer nobody", NO),
 #endif
 #ifdef SYS_readlink
-	{"readlink",
-	 SYS_readlink,
-	 {0},
-	 false,
-	 "no path can be resolved: no partition can be opened"},
+	NEEDED(readlink, "no path can be resolved: no partition can be opened", 0),
 #endif
-	{"getsockopt", SYS_getsockopt, {NO}, false, "the daemon does not know who its clients are"},
+	NEEDED(getsockopt, "the daemon does not know who its clients are", NO),
 };
 
 #define N_CALLS (sizeof(calls) / sizeof(*calls))

@@ -36,7 +36,7 @@
 #define PROGRESS_NAMES 4096u /* a power of 2 */
 
 struct taking {
-	struct shms_books sum;
+	struct shmstore_usage sum;
 	const struct shms_books_ask *ask;
 	struct shms_inodes *shared;         /* inodes with several links */
 	struct shms_inodes *segments;       /* the same of segments */
@@ -409,7 +409,7 @@ static int on_store_end(const struct shms_walk_store *s, void *arg)
 }
 
 int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask,
-		    struct shms_books *ret)
+		    struct shmstore_usage *ret)
 {
 	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
 	shms_cleanup(cleanup_inodes) struct shms_inodes *segments = shms_inodes_new();
@@ -463,7 +463,7 @@ int shmstore_partition_books(struct shmstore_partition *p,
 			     int (*fn)(const struct shmstore_store_books *books, void *arg),
 			     void *arg, struct shmstore_books_total *ret)
 {
-	struct shms_books sum;
+	struct shmstore_usage sum;
 	int r;
 
 	if (!p)

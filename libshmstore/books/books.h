@@ -14,19 +14,6 @@ struct shms_page;
 struct shms_users;
 struct shms_walk_store;
 
-/* Bytes unless n_. */
-struct shms_books {
-	uint64_t linked;   /* objects, leases and metadata */
-	uint64_t metadata; /* pages, sidecars, marker, symlinks of peers, directories (on disk) */
-	uint64_t pool;
-	uint64_t stranded; /* the part of pool that goes only when objects are moved or deleted */
-	uint64_t ghosts, inflight; /* of segments: deleted but viewed; being put */
-	uint64_t foreign; /* in the partition; of the whole file system with SHMS_BOOKS_REST */
-	uint64_t n_stores, n_objects, n_leases;
-	uint64_t n_demoted; /* names of demoted objects; part of n_objects */
-	uint64_t n_unreadable;
-};
-
 #define SHMS_BOOKS_REST (1u << 0)
 
 /* Call-backs and lists of a walk, besides its sums. Each may be NULL. */
@@ -45,9 +32,14 @@ struct shms_books_ask {
 	struct shms_inodes *clean; /* to be added to: the stubs in clean/ */
 };
 
-/* Walks the partition. 0, what store returned, -ECANCELED, -ENOMEM, -EMFILE. */
+/*
+ * Walks the partition. ret: the terms that names tell: linked, metadata, pool, stranded, ghosts and
+ * inflight (of segments), foreign (in the partition; of the whole file system with
+ * SHMS_BOOKS_REST), n_stores, n_objects, n_leases, n_demoted and n_unreadable; else zero. 0, what
+ * store returned, -ECANCELED, -ENOMEM, -EMFILE.
+ */
 int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask,
-		    struct shms_books *ret);
+		    struct shmstore_usage *ret);
 
 /* The books of the one store open as storefd; ret->store is NULL. 0, -ENOENT (no
  * store), -ENOMEM, -EMFILE. */

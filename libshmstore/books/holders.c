@@ -118,17 +118,15 @@ static void key_of_path(struct shms_ghost *g, const char *path, size_t length)
 {
 	unsigned char key[SHMS_NAME_SIZE];
 	char name[SHMS_NAME_SIZE];
-	const char *slash = memrchr(path, '/', length);
-	static const char parent[] = "/" SHMS_DIR_OBJECTS;
+	const char *last;
 	size_t n, key_size;
 
-	if (!slash || (size_t)(slash - path) < sizeof(parent) - 1 ||
-	    memcmp(slash - (sizeof(parent) - 1), parent, sizeof(parent) - 1) != 0)
+	if (!shms_mapping_in_dir(path, length, "/" SHMS_DIR_OBJECTS, &last))
 		return;
-	n = length - (size_t)(slash + 1 - path);
+	n = (size_t)(path + length - last);
 	if (n >= sizeof(name))
 		return;
-	memcpy(name, slash + 1, n);
+	memcpy(name, last, n);
 	name[n] = '\0';
 	if (shms_name_decode(name, key, &key_size) != SHMS_NAME_PLAIN)
 		return;

@@ -39,10 +39,9 @@ void shms_holders_named(struct shms_holders *h, uint64_t ino);
  */
 bool shms_holders_pooled(struct shms_holders *h, const struct stat *st);
 
-/* Bytes of files, each inode once; n_unreadable: processes. Of packed objects the books
- * have the bytes (books.h). */
-void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
-		      uint64_t *ret_unreadable);
+/* Adds bytes of files, each inode once, to ghosts and inflight, and processes to n_unreadable. Of
+ * packed objects the books have the bytes (books.h). */
+void shms_holders_add(const struct shms_holders *h, struct shmstore_usage *io);
 /* Adds ghosts and writers in flight to their users, each inode once: to its owner where the kernel
  * told us, else to its first holder's user. 0, -ENOMEM. */
 int shms_holders_users(const struct shms_holders *h, struct shms_users *users);

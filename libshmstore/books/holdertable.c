@@ -69,22 +69,17 @@ static uint64_t bytes_of(const struct shms_ghost *g)
 	return shms_whole_pages(g->bytes);
 }
 
-void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
-		      uint64_t *ret_unreadable)
+void shms_holders_add(const struct shms_holders *h, struct shmstore_usage *io)
 {
-	uint64_t ghosts = 0, inflight = 0;
-
 	for (const struct shms_ghost *g = h->ghosts; g; g = g->hh.next) {
 		if (g->named || !g->last_pid)
 			continue;
 		if (g->published)
-			ghosts += bytes_of(g);
+			io->ghosts += bytes_of(g);
 		else
-			inflight += bytes_of(g);
+			io->inflight += bytes_of(g);
 	}
-	*ret_ghosts = ghosts;
-	*ret_inflight = inflight;
-	*ret_unreadable = h->n_unreadable;
+	io->n_unreadable += h->n_unreadable;
 }
 
 int shms_holders_users(const struct shms_holders *h, struct shms_users *users)

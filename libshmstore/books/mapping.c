@@ -14,8 +14,7 @@
 
 static const char DELETED[] = " (deleted)";
 
-/* Is the last directory of the path of that name, which begins with a slash? */
-static bool in_dir(const char *path, size_t length, const char *parent, const char **ret_name)
+bool shms_mapping_in_dir(const char *path, size_t length, const char *parent, const char **ret_name)
 {
 	const char *slash = memrchr(path, '/', length);
 	size_t n = strlen(parent);
@@ -28,7 +27,7 @@ bool shms_mapping_recycled(const char *path, size_t length)
 {
 	const char *name;
 
-	return in_dir(path, length, "/" SHMS_DIR_RECYCLE, &name);
+	return shms_mapping_in_dir(path, length, "/" SHMS_DIR_RECYCLE, &name);
 }
 
 /* Its name is a uuid: its owner also maps it by the name that the kernel gave it before. */
@@ -36,7 +35,8 @@ static bool is_segment(const char *path, size_t length)
 {
 	const char *name, *end = path + length;
 
-	if (!in_dir(path, length, "/" SHMS_DIR_SEGMENTS, &name) || end - name != UUID_DIGITS)
+	if (!shms_mapping_in_dir(path, length, "/" SHMS_DIR_SEGMENTS, &name) ||
+	    end - name != UUID_DIGITS)
 		return false;
 	while (name < end && strchr("0123456789abcdef", *name))
 		name++;

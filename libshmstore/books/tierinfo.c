@@ -10,7 +10,6 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "inodes.h"
 #include "partition.h"
 #include "sys.h"
 #include "tierformat.h"
@@ -92,7 +91,6 @@ int shmstore_tier_info(struct shmstore_partition *p, struct shmstore_tier_info *
 	struct shmstore_tier_info info = {.size = sizeof(info)};
 	struct shms_tierscan scan = {.file = add_file, .arg = &info};
 	struct shms_tier_config config;
-	struct shms_inodes *clean;
 	int r;
 
 	if (!p || !ret)
@@ -109,12 +107,7 @@ int shmstore_tier_info(struct shmstore_partition *p, struct shmstore_tier_info *
 	r = fill_disk(p, &config, &info);
 	if (r < 0)
 		return r;
-	clean = shms_inodes_new();
-	scan.clean = clean;
-	r = clean ? shms_tierscan_clean(p, clean) : -ENOMEM;
-	if (r == 0)
-		r = shms_tierscan_run(&scan, p, &config);
-	shms_inodes_free(clean);
+	r = shms_tierscan_run(&scan, p, &config);
 	if (r < 0)
 		return r;
 	*ret = info;

@@ -29,40 +29,27 @@
 
 #define TRIES 3
 
-/* ret has the tier's terms already. */
+/* io has the terms that names and tier files tell. */
 static void fill(const struct shmstore_partition *p, const struct statvfs *fs,
-		 const struct shms_books *b, const struct shms_holders *h,
-		 struct shmstore_usage *ret)
+		 const struct shms_holders *h, struct shmstore_usage *io)
 {
-	uint64_t unreadable = 0, known;
+	uint64_t known;
 
-	ret->size = (uint64_t)fs->f_blocks * fs->f_frsize;
-	ret->used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
-	ret->linked = b->linked;
-	ret->pool = b->pool;
-	ret->stranded = b->stranded;
-	ret->foreign = b->foreign;
-	ret->n_stores = b->n_stores;
-	ret->n_objects = b->n_objects;
-	ret->n_leases = b->n_leases;
-	ret->n_demoted = b->n_demoted;
-	ret->metadata = b->metadata;
+	io->size = (uint64_t)fs->f_blocks * fs->f_frsize;
+	io->used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
 	if (h)
-		shms_holders_sum(h, &ret->ghosts, &ret->inflight, &unreadable);
-	ret->ghosts += b->ghosts;
-	ret->inflight += b->inflight;
-	ret->n_unreadable += b->n_unreadable + unreadable;
-	known = ret->linked + ret->pool + ret->ghosts + ret->inflight;
+		shms_holders_add(h, io);
+	known = io->linked + io->pool + io->ghosts + io->inflight;
 	/* On disk others' files are not walked (they may be a whole system's), and a file system's
 	 * own structures count too. */
 	if (!p->tmpfs)
-		ret->foreign = ret->used > known ? ret->used - known : 0;
+		io->foreign = io->used > known ? io->used - known : 0;
 	/* Without a limit a tmpfs does not count its blocks. */
-	if (ret->size == 0)
-		ret->used = known + ret->foreign;
-	ret->residual = (int64_t)(ret->used - known - ret->foreign);
+	if (io->size == 0)
+		io->used = known + io->foreign;
+	io->residual = (int64_t)(io->used - known - io->foreign);
 	/* Processes that are not shown here may hold it. */
-	ret->n_unreadable += h && ret->residual > 0 && !shms_sees_all_pids();
+	io->n_unreadable += h && io->residual > 0 && !shms_sees_all_pids();
 }
 
 struct tiering {
@@ -94,28 +81,26 @@ static int add_tier_file(const struct shms_tierscan_file *f, void *arg)
 
 /* The tier's terms; none where there is no tier, or nothing of it can be read. */
 static int take_tier(struct shmstore_partition *p, const struct shms_inodes *clean,
-		     struct shms_users *users, struct shmstore_usage *ret)
+		     struct shms_users *users, struct shmstore_usage *io)
 {
-	struct tiering t = {.usage = ret, .users = users};
+	struct tiering t = {.usage = io, .users = users};
 	struct shms_tierscan scan = {.clean = clean, .file = add_tier_file, .arg = &t};
 	struct shms_tier_config config;
 	int r;
 
-	*ret = (struct shmstore_usage){0};
 	r = shms_tier_config_read(p, &config);
 	if (r == 0)
 		r = shms_tierscan_run(&scan, p, &config);
 	else
 		scan.n_unreadable = r != -ENOENT;
-	ret->n_unreadable = scan.n_unreadable;
+	io->n_unreadable += scan.n_unreadable;
 	return r == -EMFILE || r == -ENOMEM ? r : 0;
 }
 
-/* One walk, and one scan of processes and of the tier. ret_holders is written on success
- * only; of ret the tier's terms. */
+/* One walk, and one scan of processes and of the tier. Of ret the terms that they tell; ret_holders
+ * is written on success only. */
 static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
-		struct shms_books *ret_books, struct shmstore_usage *ret,
-		struct shms_holders **ret_holders)
+		struct shmstore_usage *ret, struct shms_holders **ret_holders)
 {
 	struct shms_books_ask books = ask->books;
 	int r;
@@ -130,7 +115,7 @@ static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
 	if (r == 0 && ask->holders)
 		r = shms_holders_new(p, ask->keys, &books.holders);
 	if (r == 0)
-		r = shms_books_take(p, &books, ret_books);
+		r = shms_books_take(p, &books, ret);
 	if (r == 0)
 		r = take_tier(p, books.clean, books.users, ret);
 	shms_inodes_free(books.clean);
@@ -149,7 +134,6 @@ int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *a
 	struct shms_holders *holders = NULL;
 	struct shmstore_usage u;
 	struct statvfs before, after;
-	struct shms_books books = {0};
 	int64_t last = 0;
 	bool quiet;
 
@@ -159,14 +143,14 @@ int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *a
 		holders = shms_holders_free(holders);
 		if (fstatvfs(p->fd, &before) < 0)
 			return shms_error(errno);
-		r = take(p, ask, &books, &u, &holders);
+		r = take(p, ask, &u, &holders);
 		if (r != 0)
 			return r;
 		if (fstatvfs(p->fd, &after) < 0) {
 			shms_holders_free(holders);
 			return shms_error(errno);
 		}
-		fill(p, &after, &books, holders, &u);
+		fill(p, &after, holders, &u);
 		quiet = before.f_bfree == after.f_bfree && before.f_ffree == after.f_ffree;
 		if (quiet && (u.residual == last || !ask->holders))
 			break;

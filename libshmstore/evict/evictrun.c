@@ -258,8 +258,9 @@ static bool enough(const struct running *k)
 	return r->freed + k->pl.bytes + (k->mapped ? k->held + r->held : 0) >= k->run->goal;
 }
 
-/* The victims in some state that this run may touch, as a queue. */
-static void gather(struct running *k, enum state state, struct shms_victims *ret)
+/* Puts the victims in some state that this run may touch in front, in their order. Returns how many
+ * they are. */
+static size_t gather(struct running *k, enum state state)
 {
 	size_t n = 0;
 
@@ -272,7 +273,8 @@ static void gather(struct running *k, enum state state, struct shms_victims *ret
 		k->v[i] = k->v[n];
 		k->v[n++] = v;
 	}
-	shms_victims_init(ret, k->v, n);
+	shms_victims_sort(k->v, n);
+	return n;
 }
 
 /* Gives up one clean copy after the other until there is room on the disk for
@@ -325,10 +327,9 @@ static void put(struct running *k, uint32_t candidate)
 
 static void pass(struct running *k, enum state state)
 {
-	struct shms_victims queue;
-	struct shms_victim *v;
+	size_t n = gather(k, state), next = 0;
+	const struct shms_victim *v;
 
-	gather(k, state, &queue);
 	while (!k->error) {
 		if (enough(k)) {
 			if (!k->pl.n)
@@ -336,7 +337,7 @@ static void pass(struct running *k, enum state state)
 			shms_pipeline_wait(&k->pl);
 			continue;
 		}
-		v = shms_victims_next(&queue);
+		v = next < n ? &k->v[next++] : NULL;
 		if (!v && !k->pl.n)
 			break;
 		if (!v)

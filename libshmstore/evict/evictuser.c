@@ -12,75 +12,59 @@
 #include "evict.h"
 #include "walk.h"
 
-struct uids {
-	uid_t *v;
-	size_t n;
-};
-
 static int on_store(const struct shms_walk_store *s, void *arg)
 {
-	struct uids *u = arg;
-	uid_t *v;
+	struct shms_evict_users *u = arg;
+	struct shms_evict_user *v;
 
 	for (size_t i = 0; i < u->n; i++) {
-		if (u->v[i] == s->st.st_uid)
+		if (u->v[i].uid == s->st.st_uid)
 			return 0;
 	}
 	v = reallocarray(u->v, u->n + 1, sizeof(*v));
 	if (!v)
 		return -ENOMEM;
-	v[u->n++] = s->st.st_uid;
+	v[u->n++] = (struct shms_evict_user){.uid = s->st.st_uid, .lock_fd = -1};
 	u->v = v;
 	return 0;
 }
 
 static int by_uid(const void *a, const void *b)
 {
-	uid_t x = *(const uid_t *)a, y = *(const uid_t *)b;
+	const struct shms_evict_user *x = a, *y = b;
 
-	return (x > y) - (x < y);
+	return (x->uid > y->uid) - (x->uid < y->uid);
 }
 
-static int all_users(struct shmstore_partition *p, struct uids *ret)
+static int open_one(struct shmstore_partition *p, struct shms_evict_user *io)
 {
-	struct shms_walk w = {.store = on_store, .arg = ret};
-	int r = shms_walk_run(&w, p);
-
-	if (r == 0 && ret->n)
-		qsort(ret->v, ret->n, sizeof(*ret->v), by_uid);
-	return r;
-}
-
-static int open_one(struct shmstore_partition *p, uid_t uid, struct shms_evict_user *ret)
-{
-	*ret = (struct shms_evict_user){.uid = uid, .own = uid == geteuid(), .lock_fd = -1};
-	return ret->own ? shms_tier_own(p, &ret->t) : shms_tier_open(p, uid, &ret->t);
+	io->own = io->uid == geteuid();
+	return io->own ? shms_tier_own(p, &io->t) : shms_tier_open(p, io->uid, &io->t);
 }
 
 int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret)
 {
-	struct uids uids = {0};
+	struct shms_evict_users all = {0};
+	struct shms_walk w = {.store = on_store, .arg = &all};
 	int error = 0, r;
 
-	*ret = (struct shms_evict_users){0};
-	r = uid == SHMSTORE_EVICT_ALL
-		    ? all_users(p, &uids)
-		    : on_store(&(struct shms_walk_store){.st.st_uid = uid}, &uids);
-	if (r == 0) {
-		ret->v = calloc(uids.n + 1, sizeof(*ret->v));
-		r = ret->v ? 0 : -ENOMEM;
-	}
-	for (size_t i = 0; r == 0 && i < uids.n; i++) {
-		int one = open_one(p, uids.v[i], &ret->v[ret->n]);
+	r = uid == SHMSTORE_EVICT_ALL ? shms_walk_run(&w, p)
+				      : on_store(&(struct shms_walk_store){.st.st_uid = uid}, &all);
+	if (r == 0 && all.n)
+		qsort(all.v, all.n, sizeof(*all.v), by_uid);
+	/* Those that can be opened move to the front. */
+	*ret = (struct shms_evict_users){.v = all.v};
+	for (size_t i = 0; r == 0 && i < all.n; i++) {
+		struct shms_evict_user one = all.v[i];
+		int failed = open_one(p, &one);
 
-		if (one == 0)
-			ret->n++;
+		if (failed == 0)
+			ret->v[ret->n++] = one;
 		else
-			error = one;
-		if (one == -ENOMEM || one == -EMFILE)
-			r = one;
+			error = failed;
+		if (failed == -ENOMEM || failed == -EMFILE)
+			r = failed;
 	}
-	free(uids.v);
 	if (r == 0 && !ret->n)
 		r = error;
 	if (r < 0)

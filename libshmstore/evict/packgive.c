@@ -119,8 +119,12 @@ void shms_packgive_asked(struct shmstore *s)
 	end(s);
 }
 
-/* A store that has begun to give is not closed meanwhile. */
-struct shmstore *shms_packgive_ours(int page_fd)
+/*
+ * The owner's handle in this process of the store whose page this is, to give what is asked of it
+ * here and now: give_all() is owed, and the store is not closed before. NULL: another process has
+ * it, or another thread gives for it.
+ */
+static struct shmstore *find_ours(int page_fd)
 {
 	struct shmstore *s;
 	struct stat page;
@@ -139,7 +143,7 @@ struct shmstore *shms_packgive_ours(int page_fd)
 	return s;
 }
 
-void shms_packgive_done(struct shmstore *s)
+static void give_all(struct shmstore *s)
 {
 	while (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed))
 		give(s);
@@ -275,7 +279,7 @@ static bool ask(int *page_fd, const struct words *w, void *arg)
 {
 	struct asking *a = arg;
 	uint64_t part = w->bytes < a->left ? w->bytes : a->left;
-	struct shmstore *ours = shms_packgive_ours(*page_fd);
+	struct shmstore *ours = find_ours(*page_fd);
 
 	if (!ours && w->wanted && a->now_ns - w->asked_ns >= WAIT_NS)
 		return true;
@@ -284,7 +288,7 @@ static bool ask(int *page_fd, const struct words *w, void *arg)
 		write_word(*page_fd, offsetof(struct wire_packed, wanted), part);
 	}
 	if (ours)
-		shms_packgive_done(ours);
+		give_all(ours);
 	a->left -= part;
 	a->k->v[a->k->n++] =
 		(struct shms_packasked){.page_fd = shms_take_fd(page_fd),

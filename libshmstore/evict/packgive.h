@@ -26,14 +26,6 @@ static inline void shms_packgive(struct shmstore *s)
  * the process may give for it. */
 void shms_packgive_begin(struct shmstore *s);
 void shms_packgive_end(struct shmstore *s);
-/*
- * The owner's handle in this process of the store whose page this is, to give what is asked
- * of it here and now: shms_packgive_done() is owed. NULL: another process has it, or
- * another thread gives for it.
- */
-struct shmstore *shms_packgive_ours(int page_fd);
-/* Gives until nothing is wanted: what there was is given, or there is no more. */
-void shms_packgive_done(struct shmstore *s);
 /* Until nothing is wanted, or so much time has passed. */
 void shms_packgive_for(struct shmstore *s, uint64_t ns);
 

@@ -40,8 +40,8 @@ static void over(struct shms_pipeline *pl, struct shms_pipeline_slot *slot)
 	shms_demote_end(&slot->d);
 	for (size_t i = 0; i < slot->d.n_names; i++, at = pl->c->names[at - 1].next)
 		shms_storefds_back(pl->fds, pl->c->names[at - 1].store);
-	free(slot->names);
-	slot->names = NULL;
+	free(slot->d.names);
+	slot->d.names = NULL;
 	slot->used = false;
 	pl->n--;
 	pl->bytes -= o->bytes;
@@ -128,8 +128,8 @@ static int open_names(struct shms_pipeline *pl, struct shms_pipeline_slot *slot)
 	const struct shms_storefds_one *fds;
 	int r;
 
-	d->names = slot->names = calloc(o->n_names, sizeof(*slot->names));
-	if (!slot->names)
+	d->names = calloc(o->n_names, sizeof(*d->names));
+	if (!d->names)
 		return -ENOMEM;
 	for (uint32_t at = o->first; at; at = pl->c->names[at - 1].next) {
 		const struct shms_candidate_name *n = &pl->c->names[at - 1];
@@ -138,7 +138,7 @@ static int open_names(struct shms_pipeline *pl, struct shms_pipeline_slot *slot)
 		r = shms_storefds_take(pl->fds, n->store, &fds);
 		if (r < 0)
 			return r;
-		slot->names[d->n_names++] =
+		d->names[d->n_names++] =
 			(struct shms_demote_name){.objects_fd = fds->objects_fd,
 						  .clean_fd = fds->clean_fd,
 						  .name = shms_candidates_text(pl->c, n->name),

@@ -16,7 +16,6 @@
 
 struct shms_pipeline_slot {
 	struct shms_demote d;
-	struct shms_demote_name *names;
 	uint32_t candidate;
 	bool used;
 	bool copied; /* the engine is done with it */

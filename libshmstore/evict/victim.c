@@ -10,13 +10,13 @@
  * equally dear the least recently used goes, and what was used a moment ago goes last, clean or
  * not: a copy that is free to drop is not free to read again.
  *
- * A heap, not a sort: most runs take a small part of what there is, and libc's sort allocates.
- *
  * Rejected: clean ones always before all others (throws out what was promoted a moment ago and is
  * about to be used); frequency counters (memory that all stores would have to share and write on
  * each get; the inode's ctime is there anyway).
  */
 #include "victim.h"
+
+#include <stdlib.h>
 
 /* bytes that could be moved in the time that an object's opening, header and names take */
 #define COST_OBJECT (128u << 10)
@@ -63,62 +63,28 @@ static uint64_t score(const struct shms_victim *v)
 	return (age + 1) * ((pages << 24) / cost) * v->weight;
 }
 
-/* Is a to go before b? */
-static bool before(const struct shms_victim *a, const struct shms_victim *b)
+/* No two have one id. */
+static int by_turn(const void *x, const void *y)
 {
+	const struct shms_victim *a = x, *b = y;
+
 	if (a->mapped != b->mapped)
-		return b->mapped;
+		return a->mapped ? 1 : -1;
 	if (a->near != b->near)
-		return a->near;
+		return a->near ? -1 : 1;
 	if (a->score != b->score)
-		return a->score > b->score;
+		return a->score > b->score ? -1 : 1;
 	if (a->age_ns != b->age_ns)
-		return a->age_ns > b->age_ns;
-	return a->id < b->id;
+		return a->age_ns > b->age_ns ? -1 : 1;
+	return a->id < b->id ? -1 : 1;
 }
 
-static void swap(struct shms_victim *a, struct shms_victim *b)
+void shms_victims_sort(struct shms_victim *v, size_t n)
 {
-	struct shms_victim t = *a;
-
-	*a = *b;
-	*b = t;
-}
-
-static void sift_down(struct shms_victims *q, size_t i)
-{
-	for (;;) {
-		size_t first = i, left = 2 * i + 1, right = left + 1;
-
-		if (left < q->n && before(&q->v[left], &q->v[first]))
-			first = left;
-		if (right < q->n && before(&q->v[right], &q->v[first]))
-			first = right;
-		if (first == i)
-			return;
-		swap(&q->v[i], &q->v[first]);
-		i = first;
-	}
-}
-
-void shms_victims_init(struct shms_victims *q, struct shms_victim *v, size_t n)
-{
-	q->v = v;
-	q->n = n;
 	for (size_t i = 0; i < n; i++)
 		v[i].score = score(&v[i]);
-	for (size_t i = n / 2; i-- > 0;)
-		sift_down(q, i);
-}
-
-struct shms_victim *shms_victims_next(struct shms_victims *q)
-{
-	if (!q->n)
-		return NULL;
-	q->n--;
-	swap(&q->v[0], &q->v[q->n]);
-	sift_down(q, 0);
-	return &q->v[q->n];
+	if (n)
+		qsort(v, n, sizeof(*v), by_turn);
 }
 
 /* Percent without an overflow, and without losing more than a hundred bytes. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * victim.h: what to demote first. Pure: times and sizes in, an order out; no
- * clock, no I/O, no allocation.
+ * clock, no I/O.
  *
  * The least recently used goes first, weighed by what it costs. An object's score is
  *
@@ -42,15 +42,8 @@ struct shms_victim {
 	uint64_t score;
 };
 
-/* A heap over the caller's array, which it reorders; what was taken gathers at its end. */
-struct shms_victims {
-	struct shms_victim *v;
-	size_t n; /* left */
-};
-
-void shms_victims_init(struct shms_victims *q, struct shms_victim *v, size_t n);
-/* The next one; NULL: none is left. Valid as long as the array. */
-struct shms_victim *shms_victims_next(struct shms_victims *q);
+/* Sets the scores, and puts the one that is to go first in front. */
+void shms_victims_sort(struct shms_victim *v, size_t n);
 
 /* Bytes to free now: 0 up to the high watermark; above it, down to the low one.
  * Watermarks in percent of size. */

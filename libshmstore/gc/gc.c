@@ -168,14 +168,10 @@ static int half_made(struct shms_gc *g)
 
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};
-		struct shms_tierdrop freed;
 
-		if (!shms_unnamed_is(e->d_name) || !shms_gc_half_made(dirfd(dir), e->d_name))
-			continue;
-		a.error = shms_gc_take(g, dirfd(dir), e->d_name, &freed);
-		a.bytes = freed.memory;
-		if (a.error != -ENOENT)
-			r = shms_gc_tell(g, &a, e->d_name, "%s", SHMS_GC_HALF_MADE);
+		if (shms_unnamed_is(e->d_name) && shms_gc_half_made(dirfd(dir), e->d_name))
+			r = shms_gc_remove(g, &a, dirfd(dir), e->d_name, e->d_name,
+					   SHMS_GC_HALF_MADE);
 	}
 	return r;
 }
@@ -191,10 +187,8 @@ static int run(struct shms_gc *g)
 {
 	struct shms_walk w = {
 		.store = note_store, .other = note_other, .unreadable = note_unreadable, .arg = g};
-	int r = shms_gc_tier_open(g);
+	int r = shms_gc_peers(g);
 
-	if (r == 0)
-		r = shms_gc_peers(g);
 	if (r == 0)
 		r = half_made(g);
 	if (r == 0)
@@ -209,27 +203,32 @@ static int run(struct shms_gc *g)
 	/* After the stores: the last names of some tier files went with them. */
 	if (r == 0)
 		r = shms_gc_tier(g);
-	if (r == 0)
-		r = shms_gc_away(g);
+	return r ? r : shms_gc_away(g);
+}
+
+/* end() is owed in any case. */
+static int begin(struct shms_gc *g, unsigned flags)
+{
+	if (flags & ~(SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES))
+		return shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES);
+	g->end_leases = (flags & SHMSTORE_GC_LEASES) != 0;
+	g->gone = flags & SHMSTORE_GC_DRY_RUN ? shms_inodes_new() : NULL;
+	return flags & SHMSTORE_GC_DRY_RUN && !g->gone ? -ENOMEM : shms_gc_tier_open(g);
+}
+
+static void end(struct shms_gc *g)
+{
 	shms_tierfind_close(&g->find);
-	return r;
+	shms_inodes_free(g->gone);
 }
 
 static int plan(struct shms_gc *g, unsigned flags)
 {
-	int r;
+	int r = g->p ? begin(g, flags) : shms_detail_null("p");
 
-	if (!g->p || (flags & ~(SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES)))
-		return !g->p ? shms_detail_null("p")
-			     : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES);
-	g->end_leases = (flags & SHMSTORE_GC_LEASES) != 0;
-	if (flags & SHMSTORE_GC_DRY_RUN) {
-		g->gone = shms_inodes_new();
-		if (!g->gone)
-			return -ENOMEM;
-	}
-	r = run(g);
-	shms_inodes_free(g->gone);
+	if (r == 0)
+		r = run(g);
+	end(g);
 	return r;
 }
 
@@ -343,13 +342,16 @@ static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expir
 	return r;
 }
 
-/* The part of path below the partition; NULL: it is not there. */
-static const char *below(const struct shmstore_partition *p, const char *path)
+/* *ret: the part of path below the partition, to be freed. 0, -EPERM: it is not there, -ENOMEM. */
+static int find_below(const struct shmstore_partition *p, const char *path, char **ret)
 {
 	size_t n = strlen(p->path);
 
-	return strncmp(path, p->path, n) == 0 && path[n] == '/' && path[n + 1] ? path + n + 1
-									       : NULL;
+	if (strncmp(path, p->path, n) != 0 || path[n] != '/' || !path[n + 1])
+		return shms_detail(-EPERM, NULL, "%.256s is not in the partition %s", path,
+				   p->path);
+	*ret = strdup(path + n + 1);
+	return *ret ? 0 : -ENOMEM;
 }
 
 uint64_t shmstore_lease_clock_ms(void)
@@ -367,28 +369,17 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 	uint64_t expiry_ms = UINT64_MAX;
 	int r;
 
-	if (!p || !path || (flags & ~(SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES)))
-		return !p || !path
-			       ? shms_detail_null(!p ? "p" : "path")
-			       : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES);
-	if (!below(p, path))
-		return shms_detail(-EPERM, NULL, "%.256s is not in the partition %s", path,
-				   p->path);
-	c.below = strdup(below(p, path));
-	g.end_leases = (flags & SHMSTORE_GC_LEASES) != 0;
-	if (flags & SHMSTORE_GC_DRY_RUN)
-		g.gone = shms_inodes_new();
-	if (!c.below || (flags & SHMSTORE_GC_DRY_RUN && !g.gone))
-		r = -ENOMEM;
-	else
-		r = shms_gc_tier_open(&g);
+	if (!p || !path)
+		return shms_detail_null(!p ? "p" : "path");
+	r = begin(&g, flags);
+	if (r == 0)
+		r = find_below(p, path, &c.below);
 	if (r == 0)
 		r = shms_gc_target_open(&g, &c, &t);
 	if (r == 0)
 		r = reap(&g, &t, &expiry_ms);
 	shms_gc_target_close(&t);
-	shms_tierfind_close(&g.find);
-	shms_inodes_free(g.gone);
+	end(&g);
 	free(c.below);
 	if (r == 0 && ret)
 		*ret = g.report;

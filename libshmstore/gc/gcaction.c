@@ -131,6 +131,26 @@ int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tie
 		       : shms_remove_name(t, dirfd, name, &st, ret);
 }
 
+int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, const char *name,
+		   const char *below, const char *evidence)
+{
+	struct shms_tierdrop freed;
+
+	a->error = shms_gc_take(g, dirfd, name, &freed);
+	if (a->error == -ENOENT)
+		return 0; /* its receiver, owner or another gc was faster */
+	if (a->error == -ENOMEM)
+		return a->error;
+	a->bytes = freed.memory;
+	a->tier_bytes = freed.disk;
+	if (!a->error) {
+		g->report.n_tier += freed.n_files;
+		*(a->what == SHMSTORE_GC_LEASE ? &g->report.n_leases : &g->report.n_objects) +=
+			a->n_objects;
+	}
+	return shms_gc_tell(g, a, below, "%s", evidence);
+}
+
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret)
 {
 	struct stat st;
@@ -159,6 +179,28 @@ bool shms_gc_half_made(int dirfd, const char *name)
 		openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 
 	return fd >= 0 && shms_unused(fd);
+}
+
+void shms_gc_odd_note(struct shms_gc_odd *o, const char *name)
+{
+	if (o->n++ == 0)
+		snprintf(o->name, sizeof(o->name), "%s", name);
+}
+
+int shms_gc_odd_tell(struct shms_gc *g, const struct shms_gc_odd *o, const char *below)
+{
+	_free_ char *path = NULL;
+
+	if (!o->n || !g->fn)
+		return 0;
+	path = shms_printed("%s/%s", below, o->name);
+	if (!path)
+		return -ENOMEM;
+	if (o->n > 1)
+		return shms_gc_kept(g, path,
+				    "not a name that we make, nor are %llu others beside it",
+				    o->n - 1);
+	return shms_gc_kept(g, path, "not a name that we make");
 }
 
 int shms_gc_names(int fd, const char *name, DIR **ret)

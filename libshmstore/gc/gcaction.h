@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "bootclock.h"
+#include "name.h"
 #include "page.h"
 #include "tier.h"
 #include "tierscan.h"
@@ -74,7 +75,13 @@ int shms_gc_unsure(struct shms_gc *g, const char *below, uid_t uid, int error, c
 /* The one place where a name goes, or in a dry run would, with the tier file that nobody names
  * then. ret: what that frees. 0, -ENOENT (gone already), -errno. */
 int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret);
-/* The same on the disk. */
+/*
+ * Takes the name away and tells it: a says what it is, and of how many objects. below, evidence: as
+ * of shms_gc_tell(). 0, also where somebody was faster; fn's value, -ENOMEM.
+ */
+int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, const char *name,
+		   const char *below, const char *evidence);
+/* The same as shms_gc_take() on the disk. */
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret);
 /* The tier file, resident and anchor of an id that nobody names. 0, -errno. */
 int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io);
@@ -83,6 +90,15 @@ int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct s
  * own? Nobody has it open then. */
 bool shms_gc_half_made(int dirfd, const char *name);
 #define SHMS_GC_HALF_MADE "half-made: nobody has it open, so whoever made it is gone"
+
+/* Names in a directory that we do not make: they are told by the first, and by their number. */
+struct shms_gc_odd {
+	unsigned long long n;
+	char name[SHMS_NAME_SIZE];
+};
+void shms_gc_odd_note(struct shms_gc_odd *o, const char *name);
+/* below: of the directory. As shms_gc_tell(). */
+int shms_gc_odd_tell(struct shms_gc *g, const struct shms_gc_odd *o, const char *below);
 
 /* Opens the directory name of fd for reading its names. *ret is NULL where there is none,
  * or none that we may read. */

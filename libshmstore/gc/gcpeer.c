@@ -51,7 +51,6 @@ static int peer(struct shms_gc *g, int peers_fd, const char *name)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_PEER};
 	char below[sizeof(SHMS_DIR_PEERS) + NAME_MAX + 1];
-	struct shms_tierdrop freed;
 	struct stat st, again;
 	const char *why = "";
 	int r;
@@ -78,13 +77,7 @@ static int peer(struct shms_gc *g, int peers_fd, const char *name)
 	/* A new store may have taken the address over since. */
 	if (fstatat(peers_fd, name, &again, AT_SYMLINK_NOFOLLOW) < 0 || again.st_ino != st.st_ino)
 		return 0;
-	a.error = shms_gc_take(g, peers_fd, name, &freed);
-	if (a.error == -ENOENT)
-		return 0;
-	a.bytes = freed.memory;
-	if (!a.error)
-		g->report.n_objects += a.n_objects;
-	return shms_gc_tell(g, &a, below, "%s", why);
+	return shms_gc_remove(g, &a, peers_fd, name, below, why);
 }
 
 int shms_gc_peers(struct shms_gc *g)

@@ -44,25 +44,9 @@ static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, cons
 		    const char *name, enum shmstore_gc_what what, const char *evidence)
 {
 	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
-	struct shms_tierdrop freed;
 	_free_ char *below = shms_printed("%s/%s/%s", t->c->below, part, name);
 
-	if (!below)
-		return -ENOMEM;
-	a.error = shms_gc_take(g, dirfd, name, &freed);
-	if (a.error == -ENOENT)
-		return 0; /* its receiver, owner or another gc was faster */
-	if (a.error == -ENOMEM)
-		return a.error;
-	a.bytes = freed.memory;
-	a.tier_bytes = freed.disk;
-	if (!a.error)
-		g->report.n_tier += freed.n_files;
-	if (!a.error && what == SHMSTORE_GC_LEASE)
-		g->report.n_leases++;
-	else if (!a.error)
-		g->report.n_objects++;
-	return shms_gc_tell(g, &a, below, "%s", evidence);
+	return below ? shms_gc_remove(g, &a, dirfd, name, below, evidence) : -ENOMEM;
 }
 
 /* ---- a dead store that nobody keeps ---------------------------------------------------------- */
@@ -155,31 +139,6 @@ static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd
 			"the key of an object that is gone, in a store whose owner is dead");
 }
 
-struct strange {
-	bool leases;
-	unsigned long long n;
-	char name[SHMS_NAME_SIZE];
-};
-
-static int count_strange(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			 void *arg)
-{
-	struct strange *s = arg;
-	unsigned char key[SHMS_NAME_SIZE];
-	uint64_t expiry;
-	size_t n;
-
-	(void)g;
-	(void)t;
-	(void)dirfd;
-	if (s->leases ? shms_lease_parse(name, &expiry)
-		      : shms_name_decode(name, key, &n) != SHMS_NAME_FOREIGN)
-		return 0;
-	if (s->n++ == 0)
-		snprintf(s->name, sizeof(s->name), "%s", name);
-	return 0;
-}
-
 /* A file for the owner's next puts; or one that was to get a name elsewhere, whose maker, not
  * always the owner, may be gone. */
 static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
@@ -193,31 +152,36 @@ static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 	return 0;
 }
 
-static int say_strange(struct shms_gc *g, struct shms_gc_target *t, const char *part, bool leases)
+/* Tells of names in a part of the store that are neither leases nor those of objects. */
+static int odd_names(struct shms_gc *g, struct shms_gc_target *t, const char *part, bool leases)
 {
-	struct strange s = {.leases = leases};
+	unsigned char key[SHMS_NAME_SIZE];
+	struct shms_gc_odd odd = {.n = 0};
 	_free_ char *below = NULL;
-	int r = shms_gc_each_name(g, t, part, count_strange, &s);
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	uint64_t expiry;
+	size_t n;
+	int r = g->fn ? shms_gc_names(t->fd, part, &dir) : 0;
 
-	if (r < 0 || r > 0 || s.n == 0)
+	while ((e = shms_readdir(dir, &r)) != NULL) {
+		if (leases ? !shms_lease_parse(e->d_name, &expiry)
+			   : shms_name_decode(e->d_name, key, &n) == SHMS_NAME_FOREIGN)
+			shms_gc_odd_note(&odd, e->d_name);
+	}
+	if (r < 0 || !odd.n)
 		return r;
-	below = shms_printed("%s/%s/%s", t->c->below, part, s.name);
-	if (!below)
-		return -ENOMEM;
-	if (s.n > 1)
-		return shms_gc_kept(g, below,
-				    "not a name that we make, nor are %llu others beside it",
-				    s.n - 1);
-	return shms_gc_kept(g, below, "not a name that we make");
+	below = shms_printed("%s/%s", t->c->below, part);
+	return below ? shms_gc_odd_tell(g, &odd, below) : -ENOMEM;
 }
 
 static int strange_names(struct shms_gc *g, struct shms_gc_target *t)
 {
-	int r = g->fn ? say_strange(g, t, SHMS_DIR_OBJECTS, false) : 0;
+	int r = odd_names(g, t, SHMS_DIR_OBJECTS, false);
 
-	if (r == 0 && g->fn)
-		r = say_strange(g, t, SHMS_DIR_CLEAN, false);
-	return r == 0 && g->fn ? say_strange(g, t, SHMS_DIR_HANDOFF, true) : r;
+	if (r == 0)
+		r = odd_names(g, t, SHMS_DIR_CLEAN, false);
+	return r ? r : odd_names(g, t, SHMS_DIR_HANDOFF, true);
 }
 
 static int tell_leases(struct shms_gc *g, struct shms_gc_target *t, const char *name, uint32_t n)

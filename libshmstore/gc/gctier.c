@@ -70,10 +70,8 @@ int shms_gc_tier_open(struct shms_gc *g)
 
 struct tiering {
 	struct shms_gc *g;
-	uid_t uid;
 	const char *side; /* path of the directory at hand: below the partition, or absolute */
-	unsigned long long n_odd; /* names in it that we do not make */
-	char odd[256];
+	struct shms_gc_odd odd;
 };
 
 /* Tells what became of the name in the directory at hand. */
@@ -91,28 +89,6 @@ static int tell(struct tiering *t, struct shmstore_gc_action *a, const char *nam
 	if (!a->error)
 		t->g->report.n_tier += freed->n_files;
 	return shms_gc_tell(t->g, a, path, "%s", evidence);
-}
-
-static void note_odd(struct tiering *t, const char *name)
-{
-	if (t->n_odd++ == 0)
-		snprintf(t->odd, sizeof(t->odd), "%s", name);
-}
-
-static int say_odd(struct tiering *t)
-{
-	_free_ char *path = NULL;
-
-	if (!t->n_odd || !t->g->fn)
-		return 0;
-	path = shms_printed("%s/%s", t->side, t->odd);
-	if (!path)
-		return -ENOMEM;
-	if (t->n_odd > 1)
-		return shms_gc_kept(t->g, path,
-				    "not a name that we make, nor are %llu others beside it",
-				    t->n_odd - 1);
-	return shms_gc_kept(t->g, path, "not a name that we make");
 }
 
 /* Is the anchor's stub named by nothing else, in a dry run after what was planned? */
@@ -145,19 +121,16 @@ static int one_resident(struct tiering *t, const struct shms_tierscan_user *user
 			uint64_t id)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN, .n_objects = 1};
-	struct shms_tierdrop freed;
 	char anchor[SHMS_TIER_NAME];
+	_free_ char *path = NULL;
 
 	shms_tier_anchor_name(id, anchor);
 	if (shms_lookup(user->anchors_fd, anchor) == 0 || errno != ENOENT)
 		return 0;
-	a.error = shms_gc_take(t->g, user->anchors_fd, name, &freed);
-	if (a.error == -ENOENT)
-		return 0;
-	if (!a.error)
-		t->g->report.n_objects++;
-	return tell(t, &a, name, &freed,
-		    "a promoted object of which no store holds a stub any more");
+	path = shms_printed("%s/%s", t->side, name);
+	return path ? shms_gc_remove(t->g, &a, user->anchors_fd, name, path,
+				     "a promoted object of which no store holds a stub any more")
+		    : -ENOMEM;
 }
 
 static int one_of_anchors(struct tiering *t, const struct shms_tierscan_user *user,
@@ -170,7 +143,7 @@ static int one_of_anchors(struct tiering *t, const struct shms_tierscan_user *us
 	if (shms_tier_parse_name(name, "object", &id) == 0)
 		return one_resident(t, user, name, id);
 	if (strcmp(name, SHMS_TIER_LOCK) != 0)
-		note_odd(t, name);
+		shms_gc_odd_note(&t->odd, name);
 	return 0;
 }
 
@@ -190,7 +163,7 @@ static int one_of_files(struct tiering *t, const struct shms_tierscan_user *user
 	} else if (shms_tierscan_tmp(user->files_fd, name, &writing)) {
 		evidence = "half a tier file: its writer is dead";
 	} else {
-		note_odd(t, name);
+		shms_gc_odd_note(&t->odd, name);
 		return 0;
 	}
 	if (writing)
@@ -207,10 +180,10 @@ static int each_name(struct tiering *t, const struct shms_tierscan_user *user, i
 	struct dirent *e;
 	int r = fd < 0 ? 0 : shms_gc_names(fd, ".", &dir);
 
-	t->n_odd = 0;
+	t->odd.n = 0;
 	while ((e = shms_readdir(dir, &r)) != NULL)
 		r = fn(t, user, e->d_name);
-	return r ? r : say_odd(t);
+	return r ? r : shms_gc_odd_tell(t->g, &t->odd, t->side);
 }
 
 static int on_user(const struct shms_tierscan_user *user, void *arg)
@@ -218,7 +191,7 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	struct shms_gc *g = arg;
 	char below[32];
 	_free_ char *files = NULL;
-	struct tiering t = {.g = g, .uid = user->uid, .side = below};
+	struct tiering t = {.g = g, .side = below};
 	struct shms_tier *tier;
 	int r;
 

@@ -122,67 +122,58 @@ uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool
 
 #define COARSE_NS 20000000 /* files' times are of the last tick */
 
-/* Calls fn for each lease of the store open as fd. */
-static void each_lease(int store_fd,
-		       void (*fn)(int dirfd, const char *name, const struct stat *st,
-				  uint64_t expiry_ms, void *arg),
-		       void *arg)
-{
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+struct lease {
+	const char *name;
 	uint64_t expiry_ms;
 	struct stat st;
-	int error = shms_list_dir(store_fd, SHMS_DIR_HANDOFF, &dir);
-
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (shms_lease_parse(e->d_name, &expiry_ms) &&
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    S_ISREG(st.st_mode))
-			fn(dirfd(dir), e->d_name, &st, expiry_ms, arg);
-	}
-}
-
-struct former {
-	int64_t opened_ns;
-	uint64_t freed;
 };
 
-/* A lease of ours was linked after we opened the store, and that is the file's
- * last change or before it. */
-static void end_former(int dirfd, const char *name, const struct stat *st, uint64_t expiry_ms,
-		       void *arg)
+/* The next lease of a file in the directory; false: there are no more. */
+static bool next_lease(DIR *dir, struct lease *ret)
 {
-	struct former *f = arg;
+	struct dirent *e;
+	int error = 0;
 
-	(void)expiry_ms;
-	if (shms_stat_ns(&st->st_ctim) + COARSE_NS < f->opened_ns &&
-	    unlinkat(dirfd, name, 0) == 0 && st->st_nlink == 1)
-		f->freed += shms_blocks(st);
+	while ((e = shms_readdir(dir, &error)) != NULL) {
+		ret->name = e->d_name;
+		if (shms_lease_parse(e->d_name, &ret->expiry_ms) &&
+		    fstatat(dirfd(dir), e->d_name, &ret->st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(ret->st.st_mode))
+			return true;
+	}
+	return false;
 }
 
 uint64_t shms_deadleases_end_former(struct shmstore *s)
 {
-	struct former f = {.opened_ns = s->page->created_ns};
+	_dir_ DIR *dir = NULL;
+	uint64_t freed = 0;
+	struct lease l;
 
-	each_lease(s->dir_fd, end_former, &f);
-	return f.freed;
-}
-
-static void add(int dirfd, const char *name, const struct stat *st, uint64_t expiry_ms, void *arg)
-{
-	struct shms_deadleases *l = arg;
-
-	(void)dirfd;
-	(void)name;
-	l->bytes += shms_blocks(st) / st->st_nlink;
-	if (expiry_ms > l->expiry_ms)
-		l->expiry_ms = expiry_ms;
+	(void)shms_list_dir(s->dir_fd, SHMS_DIR_HANDOFF, &dir);
+	while (next_lease(dir, &l)) {
+		/* One of ours was linked after we opened the store, and that is the file's last
+		 * change or before it. */
+		if (shms_stat_ns(&l.st.st_ctim) + COARSE_NS < s->page->created_ns &&
+		    unlinkat(dirfd(dir), l.name, 0) == 0 && l.st.st_nlink == 1)
+			freed += shms_blocks(&l.st);
+	}
+	return freed;
 }
 
 static int on_store(const struct shms_walk_store *store, void *arg)
 {
+	struct shms_deadleases *sum = arg;
+	_dir_ DIR *dir = NULL;
+	struct lease l;
+
 	if (store->fd >= 0 && shms_page_alive(store->fd) == SHMSTORE_DEAD)
-		each_lease(store->fd, add, arg);
+		(void)shms_list_dir(store->fd, SHMS_DIR_HANDOFF, &dir);
+	while (next_lease(dir, &l)) {
+		sum->bytes += shms_blocks(&l.st) / l.st.st_nlink;
+		if (l.expiry_ms > sum->expiry_ms)
+			sum->expiry_ms = l.expiry_ms;
+	}
 	return 0;
 }
 

@@ -127,6 +127,13 @@ int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct
 	return r;
 }
 
+int shms_reply_error(const struct shms_reply *reply)
+{
+	if (reply->type != WIRE_REFUSED)
+		return 0;
+	return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
+}
+
 int shms_request_post(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
 {
 	uint64_t until = 0, now;

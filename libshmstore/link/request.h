@@ -62,6 +62,9 @@ struct shms_request {
 /* One request and its reply. 0, or -ENOTCONN: alone, or the daemon does not answer. */
 int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret);
 
+/* The error of a REFUSED reply, whose sentence becomes the error's detail; 0 of any other. */
+int shms_reply_error(const struct shms_reply *reply);
+
 /*
  * Sends without waiting for a reply. q: where that will be told, however late; NULL: none is
  * wanted. Also to a daemon that does not answer just now: a release must not be lost; who reads

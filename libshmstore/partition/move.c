@@ -13,25 +13,17 @@
 #include "stub.h"
 #include "sys.h"
 
-/* As in the page. */
-struct words {
-	uint64_t n, bytes;
-};
-struct intent {
-	uint64_t inode, linked, unlinked;
-};
-
-_Static_assert(offsetof(struct shms_page_moved, bytes) - offsetof(struct shms_page_moved, n) ==
-		       offsetof(struct words, bytes),
-	       "words");
-_Static_assert(offsetof(struct shms_page_moved, unlinked) -
-			       offsetof(struct shms_page_moved, inode) ==
-		       offsetof(struct intent, unlinked),
-	       "intent");
-
-static bool read_at(int fd, void *to, size_t size, size_t offset)
+static bool read_moved(int fd, struct shms_page_moved *ret)
 {
-	return shms_pread_all(fd, to, size, offset) == (ssize_t)size;
+	return shms_pread_all(fd, ret, sizeof(*ret), offsetof(struct shms_page, moved)) ==
+	       (ssize_t)sizeof(*ret);
+}
+
+/* The members from inode on. */
+static void write_intent(int fd, const struct shms_page_moved *m)
+{
+	shms_write_at(fd, &m->inode, sizeof(*m) - offsetof(struct shms_page_moved, inode),
+		      offsetof(struct shms_page, moved.inode));
 }
 
 void shms_move_ask(int objects_fd, bool wanted)
@@ -45,34 +37,33 @@ void shms_move_ask(int objects_fd, bool wanted)
 
 void shms_move_begin(int objects_fd, uint64_t inode, uint64_t bytes, bool linked)
 {
-	struct intent i = {.inode = inode};
-	struct words w;
+	struct shms_page_moved m;
 	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
 
-	if (fd < 0 || !read_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved)))
+	if (fd < 0 || !read_moved(fd, &m))
 		return;
-	i.linked = linked ? w.bytes : w.bytes - bytes;
-	i.unlinked = i.linked + bytes;
-	shms_write_at(fd, &i, sizeof(i), offsetof(struct shms_page, moved.inode));
+	m.inode = inode;
+	m.linked = linked ? m.bytes : m.bytes - bytes;
+	m.unlinked = m.linked + bytes;
+	write_intent(fd, &m);
 }
 
 /* Both steps may be repeated: killed between them, the next one books the same sum. */
 static void end(int fd, bool linked)
 {
-	struct words w;
-	struct intent i;
-	uint64_t none = 0;
+	struct shms_page_moved m;
 
-	if (!read_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved)) ||
-	    !read_at(fd, &i, sizeof(i), offsetof(struct shms_page, moved.inode)) || !i.inode)
+	if (!read_moved(fd, &m) || !m.inode)
 		return;
 	/* Else somebody booked who knows nothing of intents: an older version. */
-	if (w.bytes == i.linked || w.bytes == i.unlinked) {
-		w.n++;
-		w.bytes = linked ? i.linked : i.unlinked;
-		shms_write_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved));
+	if (m.bytes == m.linked || m.bytes == m.unlinked) {
+		m.n++;
+		m.bytes = linked ? m.linked : m.unlinked;
+		shms_write_at(fd, &m, offsetof(struct shms_page_moved, exposed),
+			      offsetof(struct shms_page, moved));
 	}
-	shms_write_at(fd, &none, sizeof(none), offsetof(struct shms_page, moved.inode));
+	m.inode = 0;
+	write_intent(fd, &m);
 }
 
 void shms_move_end(int objects_fd, bool linked)
@@ -99,17 +90,16 @@ static int listed(int objects_fd, uint64_t inode)
 
 void shms_move_settle(int objects_fd)
 {
-	uint64_t inode;
+	struct shms_page_moved m;
 	int linked;
 	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
 
-	if (fd < 0 ||
-	    !read_at(fd, &inode, sizeof(inode), offsetof(struct shms_page, moved.inode)) || !inode)
+	if (fd < 0 || !read_moved(fd, &m) || !m.inode)
 		return;
 	/* A walk counts what is left in clean/ as the store's, and nobody would book that it
 	 * went. */
 	shms_move_sweep(objects_fd);
-	linked = listed(objects_fd, inode);
+	linked = listed(objects_fd, m.inode);
 	if (linked >= 0)
 		end(fd, linked);
 }

@@ -93,7 +93,10 @@ bool shms_page_has_uuid(const struct shms_page *page)
 	return memcmp(page->uuid, none, sizeof(none)) != 0;
 }
 
-bool shms_page_other_boot(const struct shms_page *page, bool tmpfs)
+/* Did the owner live before the host was started last? A tmpfs does not outlive that, and
+ * container managers give each container a boot id of its own, or none: only a partition on a
+ * disk is asked. */
+static bool other_boot(const struct shms_page *page, bool tmpfs)
 {
 	static const uint8_t unknown[16];
 	uint8_t boot[16];
@@ -193,7 +196,7 @@ bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partiti
 	char path[sizeof(SHMS_DIR_STORES "/") + sizeof(page->leases_with)];
 	int alive;
 
-	if (shms_page_other_boot(page, tmpfs))
+	if (other_boot(page, tmpfs))
 		return true; /* the clock that they end by is gone */
 	if (!page->leases_with[0])
 		return false;

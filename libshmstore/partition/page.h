@@ -120,10 +120,6 @@ int shms_page_read_true(int storefd, struct shms_page *ret);
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
 /* False: the page was made by a release that had no segments. */
 bool shms_page_has_uuid(const struct shms_page *page);
-/* Did the owner live before the host was started last? A tmpfs does not outlive that,
- * and container managers give each container a boot id of its own, or none: only a
- * partition on a disk is asked. */
-bool shms_page_other_boot(const struct shms_page *page, bool tmpfs);
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
 /* Blocks of the named objects: as the owner booked, less those that others moved. */
 uint64_t shms_page_linked(const struct shms_page *page);

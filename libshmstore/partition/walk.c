@@ -129,42 +129,33 @@ static enum shms_place place_of_file(enum where where, const char *name)
 {
 	uint64_t number;
 	uid_t uid;
+	bool ours = false;
 
-	switch (where) {
-	case IN_ROOT:
-		/* Before they have their names a page, the tier's account and the marker are here,
-		 * where O_TMPFILE is refused. */
-		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER
-		       : shms_unnamed_is(name)             ? SHMS_PLACE_TIER
-							   : SHMS_PLACE_FOREIGN;
-	case IN_OBJECTS:
+	if (where == IN_OBJECTS)
 		return place_of_key(name, SHMS_PLACE_OBJECT);
-	case IN_CLEAN:
+	if (where == IN_CLEAN)
 		return place_of_key(name, SHMS_PLACE_MOVING);
-	case IN_HANDOFF:
+	if (where == IN_HANDOFF)
 		return shms_lease_parse(name, &number) ? SHMS_PLACE_LEASE : SHMS_PLACE_FOREIGN;
-	case IN_RECYCLE:
+	if (where == IN_RECYCLE)
 		return SHMS_PLACE_POOL;
-	case IN_SEGMENTS:
+	if (where == IN_SEGMENTS)
 		return SHMS_PLACE_SEGMENT;
-	case IN_TIER:
-		return strcmp(name, SHMS_TIER_CONFIG) == 0 ||
-				       strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
-				       shms_tier_account_name(name, &uid)
-			       ? SHMS_PLACE_TIER
-			       : SHMS_PLACE_FOREIGN;
-	case IN_TIER_USER:
-		if (shms_tier_parse_name(name, "object", &number) == 0)
-			return SHMS_PLACE_RESIDENT;
-		return strcmp(name, SHMS_TIER_LOCK) == 0 ? SHMS_PLACE_TIER : SHMS_PLACE_FOREIGN;
-	case IN_REST:
-	case IN_STORES:
-	case IN_PEERS:
-	case IN_ANY:
-	case IN_FOREIGN:
-	default:
-		return SHMS_PLACE_FOREIGN;
-	}
+	if (where == IN_ROOT && strcmp(name, SHMS_MARKER_FILE) == 0)
+		return SHMS_PLACE_MARKER;
+	if (where == IN_TIER_USER && shms_tier_parse_name(name, "object", &number) == 0)
+		return SHMS_PLACE_RESIDENT;
+	/* Before they have their names a page, the tier's account and the marker are in the
+	 * partition's own directory, where O_TMPFILE is refused. */
+	if (where == IN_ROOT)
+		ours = shms_unnamed_is(name);
+	else if (where == IN_TIER)
+		ours = strcmp(name, SHMS_TIER_CONFIG) == 0 ||
+		       strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
+		       shms_tier_account_name(name, &uid);
+	else if (where == IN_TIER_USER)
+		ours = strcmp(name, SHMS_TIER_LOCK) == 0;
+	return ours ? SHMS_PLACE_TIER : SHMS_PLACE_FOREIGN;
 }
 
 static bool may_hold_stubs(enum where where)
@@ -220,38 +211,38 @@ static enum where below(enum where where, const char *name)
 {
 	uid_t uid;
 
-	switch (where) {
-	case IN_REST:
+	if (where == IN_REST)
 		return IN_REST; /* enter() tells the partition itself by its inode */
-	case IN_ROOT:
+	if (where == IN_ROOT) {
 		if (strcmp(name, SHMS_DIR_STORES) == 0 || strcmp(name, SHMS_DIR_INBOX) == 0)
 			return IN_STORES;
 		if (strcmp(name, SHMS_DIR_TIER) == 0)
 			return IN_TIER;
 		return strcmp(name, SHMS_DIR_PEERS) == 0 ? IN_PEERS : IN_ANY;
-	case IN_TIER:
-		return shms_tier_uid(name, &uid) ? IN_TIER_USER : IN_FOREIGN;
-	case IN_STORES:
-	case IN_ANY:
-		return IN_ANY;
-	case IN_PEERS:
-	case IN_FOREIGN:
-	case IN_OBJECTS:
-	case IN_HANDOFF:
-	case IN_RECYCLE:
-	case IN_CLEAN:
-	case IN_SEGMENTS:
-	case IN_TIER_USER:
-	default:
-		return IN_FOREIGN;
 	}
+	if (where == IN_TIER)
+		return shms_tier_uid(name, &uid) ? IN_TIER_USER : IN_FOREIGN;
+	return where == IN_STORES || where == IN_ANY ? IN_ANY : IN_FOREIGN;
 }
+
+/* A store's own directories, in the order in which they are walked. */
+static const struct {
+	const char *name;
+	enum where where;
+} parts[] = {{SHMS_DIR_OBJECTS, IN_OBJECTS},
+	     {SHMS_DIR_CLEAN, IN_CLEAN},
+	     {SHMS_DIR_RECYCLE, IN_RECYCLE},
+	     {SHMS_DIR_HANDOFF, IN_HANDOFF},
+	     {SHMS_DIR_SEGMENTS, IN_SEGMENTS}};
+#define N_PARTS (sizeof(parts) / sizeof(*parts))
 
 static bool is_part(const char *name)
 {
-	return strcmp(name, SHMS_DIR_OBJECTS) == 0 || strcmp(name, SHMS_DIR_HANDOFF) == 0 ||
-	       strcmp(name, SHMS_DIR_RECYCLE) == 0 || strcmp(name, SHMS_DIR_CLEAN) == 0 ||
-	       strcmp(name, SHMS_DIR_SEGMENTS) == 0;
+	for (size_t i = 0; i < N_PARTS; i++) {
+		if (strcmp(name, parts[i].name) == 0)
+			return true;
+	}
+	return false;
 }
 
 /* Was it done already, or is it no part of this directory's names? */
@@ -350,16 +341,8 @@ static int store_entries(struct walker *k, const struct shms_walk_store *store,
 						  .store = store});
 	if (r == 0 && store->st.st_blocks)
 		r = emit_directory(k, store->parentfd, store->name, &store->st, store);
-	if (r == 0)
-		r = part(k, store, SHMS_DIR_OBJECTS, IN_OBJECTS);
-	if (r == 0)
-		r = part(k, store, SHMS_DIR_CLEAN, IN_CLEAN);
-	if (r == 0)
-		r = part(k, store, SHMS_DIR_RECYCLE, IN_RECYCLE);
-	if (r == 0)
-		r = part(k, store, SHMS_DIR_HANDOFF, IN_HANDOFF);
-	if (r == 0)
-		r = part(k, store, SHMS_DIR_SEGMENTS, IN_SEGMENTS);
+	for (size_t i = 0; r == 0 && i < N_PARTS; i++)
+		r = part(k, store, parts[i].name, parts[i].where);
 	return r;
 }
 

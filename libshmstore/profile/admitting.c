@@ -57,7 +57,7 @@ static int judge(const struct shms_reply *reply, struct shmstore_task_grant *ret
 	const struct wire_task_admitted *w = &reply->body.admitted;
 
 	if (reply->type == WIRE_REFUSED)
-		return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
+		return shms_reply_error(reply);
 	*ret = (struct shmstore_task_grant){.task = w->task,
 					    .reserve = w->reserve,
 					    .waited_ms = w->waited_ms,
@@ -301,11 +301,7 @@ int shmstore_task_done(struct shmstore *s, uint64_t task)
 	if (r == -ENOTCONN)
 		return shms_detail(-ENOENT, NULL, "%s: the daemon that let task %llu in is gone",
 				   s->path, (unsigned long long)task);
-	if (r < 0)
-		return shms_error(r);
-	if (reply.type == WIRE_REFUSED)
-		return shms_detail(shms_error(reply.body.refused.error), NULL, "%s", reply.tail);
-	return 0;
+	return r < 0 ? shms_error(r) : shms_reply_error(&reply);
 }
 
 /* ---- told to give way ------------------------------------------------------------------------ */

@@ -65,11 +65,10 @@ static int call(struct shmstore *s, const struct wire_profile *m, const char *ta
 
 	if (r < 0)
 		return r == -ENOTCONN ? no_daemon(s) : shms_error(r);
-	if (reply.type == WIRE_REFUSED)
-		return shms_detail(shms_error(reply.body.refused.error), NULL, "%s", reply.tail);
-	if (ret)
+	r = shms_reply_error(&reply);
+	if (r == 0 && ret)
 		memcpy(ret, reply.body.bytes, sizeof(*ret));
-	return 0;
+	return r;
 }
 
 int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kind *kind,

@@ -32,9 +32,7 @@ static int call(struct shmstore *s, const struct shms_call *what, struct shms_re
 		r = shms_request_wait(&s->attach, &q);
 	if (r < 0)
 		return r == -ENOTCONN ? no_daemon(s) : shms_error(r);
-	if (reply->type == WIRE_REFUSED)
-		return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
-	return 0;
+	return shms_reply_error(reply);
 }
 
 static int call_staged(struct shmstore *s, struct shms_call *what,

@@ -73,9 +73,8 @@ int shms_daemon_open(struct shmstore *s, unsigned mode)
 
 int shmstore_daemon_fd(struct shmstore *s)
 {
-	int r;
+	int r = shms_attach_fd(&s->attach);
 
-	r = shms_attach_fd(&s->attach);
 	return r == -ENOENT ? shms_detail(r, NULL,
 					  "%s is not registered with a daemon: none runs, or it is "
 					  "not wanted",
@@ -85,9 +84,8 @@ int shmstore_daemon_fd(struct shmstore *s)
 
 int shmstore_daemon_dispatch(struct shmstore *s)
 {
-	int r;
+	int r = shms_attach_again(&s->attach);
 
-	r = shms_attach_again(&s->attach);
 	shms_packgive_for(s, GIVE_NS);
 	return r;
 }

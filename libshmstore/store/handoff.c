@@ -234,36 +234,38 @@ static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyna
 				     uint64_t lease_ms, struct shmstore_ticket *ret)
 {
 	struct stat mine, leased;
-	struct sizes t;
+	struct shmstore_ticket t;
+	struct sizes sizes = {0};
 	int n, r;
 
-	r = find_received(s, k, &mine, &t);
+	r = find_received(s, k, &mine, &sizes);
 	if (r < 0)
 		return r;
-	ret->header_size = t.header_size;
-	ret->buffer_size = t.buffer_size;
+	t.header_size = sizes.header_size;
+	t.buffer_size = sizes.buffer_size;
 	if (lease_ms > WIRE_BROKER_LEASE)
 		return shms_detail(-EINVAL, NULL,
 				   "a lease of another user's object is for %u ms at most",
 				   WIRE_BROKER_LEASE);
 	if (!shms_attach_needed(&s->attach))
 		return no_daemon();
-	n = snprintf(ret->path, sizeof(ret->path), "%s/" SHMS_DIR_OBJECTS "/%s", s->path, k->name);
-	if (n >= (int)sizeof(ret->path))
+	n = snprintf(t.path, sizeof(t.path), "%s/" SHMS_DIR_OBJECTS "/%s", s->path, k->name);
+	if (n >= (int)sizeof(t.path))
 		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket");
-	r = broker(s, s->uid, (uint32_t)lease_ms, ret->path);
+	r = broker(s, s->uid, (uint32_t)lease_ms, t.path);
 	if (r < 0)
 		return r;
-	if (fstatat(AT_FDCWD, ret->path, &leased, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(AT_FDCWD, t.path, &leased, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT
 			       ? shms_detail(-ESTALE, NULL,
 					     "the lease of %u ms had ended before it was seen",
 					     (unsigned)lease_ms)
 			       : -errno;
 	if (leased.st_ino != mine.st_ino || leased.st_dev != mine.st_dev) {
-		unlinkat(AT_FDCWD, ret->path, 0);
+		unlinkat(AT_FDCWD, t.path, 0);
 		return -ENOENT;
 	}
+	*ret = t;
 	return 0;
 }
 
@@ -298,18 +300,6 @@ static int handoff_packed(struct shmstore *s, const struct shms_keyname *k, uint
 	return 1;
 }
 
-/* Not ours to link: another user's, that was handed to us. */
-static int handoff_received(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
-			    struct shmstore_ticket *ret)
-{
-	struct shmstore_ticket received;
-	int r = lease_received(s, k, lease_ms, &received);
-
-	if (r == 0)
-		*ret = received;
-	return r;
-}
-
 int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 			   unsigned flags, struct shmstore_ticket *ret)
 {
@@ -332,7 +322,7 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 		r = handoff_lease(s, &k, lease_ms, (flags & SHMSTORE_AS_IS) != 0, ret);
 	}
 	if (r == -EPERM)
-		r = handoff_received(s, &k, lease_ms, ret);
+		r = lease_received(s, &k, lease_ms, ret);
 	if (r < 0)
 		return shms_error(r);
 	shms_count(&s->ledger->handoff_n, 1);

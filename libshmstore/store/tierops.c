@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "alloc.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "demote.h"
@@ -103,69 +104,52 @@ static int demote_single(struct shmstore *s, struct shms_tier *t, const char *na
  * walk for them (candidates.c).
  */
 struct names {
-	struct shms_demote_name *names; /* their descriptors and texts are this structure's */
-	size_t n;
-};
-
-struct search {
 	uint64_t inode;
-	struct names *found;
+	struct shms_demote_name *v; /* descriptors and texts are this structure's */
+	size_t n, size;
 };
 
-static int found(struct names *to, const struct shms_walk_entry *e)
+static int on_entry(const struct shms_walk_entry *e, void *arg)
 {
-	struct shms_demote_name n = {.objects_fd = -1, .clean_fd = -1}, *grown;
-	_fd_ int clean = shms_open_dir(e->store->fd, SHMS_DIR_CLEAN);
-	_fd_ int objects = -1;
+	struct shms_demote_name n = {.objects_fd = -1};
+	struct names *to = arg;
 
+	if (e->place != SHMS_PLACE_OBJECT || !e->store || e->st->st_ino != to->inode)
+		return 0;
+	_fd_ int clean = shms_open_dir(e->store->fd, SHMS_DIR_CLEAN);
 	if (clean == -EMFILE)
 		return clean;
 	if (clean < 0)
 		return 0; /* takes no part: the link count will tell */
-	objects = openat(e->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_fd_ int objects = openat(e->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (objects < 0)
 		return shms_error(errno);
-	grown = reallocarray(to->names, to->n + 1, sizeof(n));
-	n.name = strdup(e->name);
-	if (grown)
-		to->names = grown;
-	if (!grown || !n.name) {
-		free((void *)(uintptr_t)n.name);
+	n.name = SHMS_GROW(to->v, to->size, to->n, 1) < 0 ? NULL : strdup(e->name);
+	if (!n.name)
 		return -ENOMEM;
-	}
 	n.objects_fd = shms_take_fd(&objects);
 	n.clean_fd = shms_take_fd(&clean);
-	to->names[to->n++] = n;
+	to->v[to->n++] = n;
 	return 0;
-}
-
-static int entry(const struct shms_walk_entry *e, void *arg)
-{
-	struct search *s = arg;
-
-	if (e->place != SHMS_PLACE_OBJECT || !e->store || e->st->st_ino != s->inode)
-		return 0;
-	return found(s->found, e);
 }
 
 /* Names in stores that take part in the tier. 0, -ENOMEM, -EMFILE. deinit is owed in any case. */
 static int names_find(struct shmstore_partition *p, uint64_t inode, struct names *ret)
 {
-	struct search s = {inode, ret};
-	struct shms_walk w = {.flags = SHMS_WALK_ENTRIES, .entry = entry, .arg = &s};
+	struct shms_walk w = {.flags = SHMS_WALK_ENTRIES, .entry = on_entry, .arg = ret};
 
-	*ret = (struct names){0};
+	*ret = (struct names){.inode = inode};
 	return shms_walk_run(&w, p);
 }
 
 static void names_deinit(struct names *n)
 {
 	for (size_t i = 0; i < n->n; i++) {
-		shms_close_fd(n->names[i].objects_fd);
-		shms_close_fd(n->names[i].clean_fd);
-		free((void *)(uintptr_t)n->names[i].name);
+		shms_close_fd(n->v[i].objects_fd);
+		shms_close_fd(n->v[i].clean_fd);
+		free((void *)(uintptr_t)n->v[i].name);
 	}
-	free(n->names);
+	free(n->v);
 	*n = (struct names){0};
 }
 
@@ -185,7 +169,7 @@ static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 	if (r < 0)
 		return r;
 	r = names_find(s->p, inode, &found);
-	d.names = found.names;
+	d.names = found.v;
 	d.n_names = found.n;
 	if (r == 0)
 		r = found.n ? shms_demote_one(&d) : -EAGAIN;

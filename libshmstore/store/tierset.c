@@ -25,7 +25,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "gc.h"
-#include "inodes.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
@@ -176,14 +175,10 @@ static int count_demoted(const struct shms_tierscan_file *f, void *arg)
 
 static int holds_objects(const struct setting *s)
 {
-	struct shms_inodes *clean = shms_inodes_new();
 	unsigned long long n = 0;
-	struct shms_tierscan scan = {.clean = clean, .file = count_demoted, .arg = &n};
-	int r = clean ? shms_tierscan_clean(s->p, clean) : -ENOMEM;
+	struct shms_tierscan scan = {.file = count_demoted, .arg = &n};
+	int r = shms_tierscan_run(&scan, s->p, &s->config);
 
-	if (r == 0)
-		r = shms_tierscan_run(&scan, s->p, &s->config);
-	shms_inodes_free(clean);
 	if (r == 0 && n)
 		return shms_detail(-EBUSY, s->config.path,
 				   "the tier in %s holds %llu objects that are nowhere else: "

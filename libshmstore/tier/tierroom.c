@@ -73,13 +73,6 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* An error of the disk, said with its path. */
-static int disk_error(const struct shms_tier *t, int error, const char *what)
-{
-	return shms_detail(shms_error(error), t->files_path, "%s: %s: %s", t->files_path, what,
-			   strerror(error));
-}
-
 /* ---- the account's file ---------------------------------------------------------------------- */
 
 static void name_of(uid_t uid, char ret_name[32])
@@ -365,7 +358,9 @@ static int judge(const struct shms_tier *t, const struct account *own, uint64_t 
 		return shms_detail(shms_error(r), t->p->path, "%s/tier cannot be read: %s",
 				   t->p->path, strerror(-r));
 	if (fstatvfs(t->files_fd, &fs) < 0)
-		return disk_error(t, errno, "its file system does not answer");
+		return shms_detail(shms_error(errno), t->files_path,
+				   "%s: its file system does not answer: %s", t->files_path,
+				   strerror(errno));
 	if (fs.f_flag & ST_RDONLY)
 		return shms_detail(-ENOSPC, t->files_path,
 				   "disk full: %s: the file system is read-only", t->files_path);

@@ -39,7 +39,9 @@ int shms_tierscan_root(const struct shmstore_partition *p, const struct shms_tie
 	return disk < 0 ? -errno : shms_open_dir(disk, p->uuid);
 }
 
-int shms_tierscan_open(int dirfd, const char *name, uid_t uid)
+/* Opens the directory of that name if it is uid's own: another's files are nobody's to judge by his
+ * names. The descriptor, -EPERM, -errno. */
+static int open_own(int dirfd, const char *name, uid_t uid)
 {
 	_fd_ int fd = shms_open_dir(dirfd, name);
 	struct stat st;
@@ -65,7 +67,7 @@ struct users {
 static int open_side(struct users *u, int dirfd, const char *name, uid_t uid, int *ret_fd,
 		     bool *ret_closed)
 {
-	int fd = dirfd < 0 ? -ENOENT : shms_tierscan_open(dirfd, name, uid);
+	int fd = dirfd < 0 ? -ENOENT : open_own(dirfd, name, uid);
 
 	if (shms_fatal(fd))
 		return shms_error(fd);
@@ -192,19 +194,6 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	return r == -EIO ? 0 : r; /* a disk that does not answer is the disk's affair */
 }
 
-int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p,
-		      const struct shms_tier_config *config)
-{
-	_fd_ int root_fd = shms_tierscan_root(p, config);
-
-	s->n_unreadable = 0;
-	if (root_fd < 0) {
-		s->n_unreadable += root_fd != -ENOENT;
-		return shms_fatal(root_fd) ? shms_error(root_fd) : 0;
-	}
-	return shms_tierscan_users(p, root_fd, on_user, s, &s->n_unreadable);
-}
-
 /* ---- clean/ ---------------------------------------------------------------------------------- */
 
 static int clean_store(const struct shms_walk_store *store, void *arg)
@@ -228,6 +217,37 @@ int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean)
 	struct shms_walk w = {.store = clean_store, .arg = clean};
 
 	return shms_walk_run(&w, p);
+}
+
+/* ---- all files ------------------------------------------------------------------------------- */
+
+static int run(struct shms_tierscan *s, struct shmstore_partition *p,
+	       const struct shms_tier_config *config)
+{
+	_fd_ int root_fd = shms_tierscan_root(p, config);
+
+	if (root_fd < 0) {
+		s->n_unreadable += root_fd != -ENOENT;
+		return shms_fatal(root_fd) ? shms_error(root_fd) : 0;
+	}
+	return shms_tierscan_users(p, root_fd, on_user, s, &s->n_unreadable);
+}
+
+int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p,
+		      const struct shms_tier_config *config)
+{
+	struct shms_inodes *found;
+	int r;
+
+	s->n_unreadable = 0;
+	if (s->clean)
+		return run(s, p, config);
+	s->clean = found = shms_inodes_new();
+	r = found ? shms_tierscan_clean(p, found) : -ENOMEM;
+	if (r == 0)
+		r = run(s, p, config);
+	s->clean = shms_inodes_free(found);
+	return r;
 }
 
 /* ---- one user's part, as it is --------------------------------------------------------------- */
@@ -295,9 +315,9 @@ struct shms_tier *shms_tierfind_user(struct shms_tierfind *f, uid_t uid)
 	f->tier.p = f->p;
 	f->tier.uid = uid;
 	_fd_ int tier_fd = shms_open_dir(f->p->fd, SHMS_DIR_TIER);
-	f->tier.dir_fd = tier_fd < 0 ? -1 : shms_tierscan_open(tier_fd, name, uid);
+	f->tier.dir_fd = tier_fd < 0 ? -1 : open_own(tier_fd, name, uid);
 	if (f->tier.dir_fd >= 0 && f->files_root >= 0)
-		files = shms_tierscan_open(f->files_root, name, uid);
+		files = open_own(f->files_root, name, uid);
 	f->tier.files_fd = files < 0 ? -1 : files;
 	f->found = f->tier.dir_fd >= 0 && (files >= 0 || files == -ENOENT);
 	if (!f->found)

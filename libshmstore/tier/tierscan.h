@@ -41,7 +41,7 @@ struct shms_tierscan_file {
 };
 
 struct shms_tierscan {
-	const struct shms_inodes *clean; /* stubs that are in a clean/ */
+	const struct shms_inodes *clean; /* stubs that are in a clean/; NULL: the scan finds them */
 	int (*file)(const struct shms_tierscan_file *file, void *arg);
 	void *arg;
 	/* result: directories that we may not look into, which are other users' */
@@ -62,9 +62,6 @@ int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
 			uint64_t *io_unreadable);
 /* Is it the name of a tier file on its way? ret_writing: and its writer lives. */
 bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing);
-/* Opens the directory of that name if it is uid's own: another's files are nobody's to judge by his
- * names. The descriptor, -EPERM, -errno. */
-int shms_tierscan_open(int dirfd, const char *name, uid_t uid);
 
 /* Adds the inodes of the stubs in every store's clean/ to clean: the stores' directories are read,
  * and no name is statted. As shms_walk_run(). */

@@ -24,17 +24,9 @@ static struct shms_victim ordinary(uint64_t id)
 /* The ids in the order in which they go. */
 static void order(struct shms_victim *v, size_t n, uint64_t *ret)
 {
-	struct shms_victims q;
-	struct shms_victim *next;
-	size_t i = 0;
-
-	shms_victims_init(&q, v, n);
-	while ((next = shms_victims_next(&q)) != NULL) {
-		cr_assert_lt(i, n);
-		ret[i++] = next->id;
-	}
-	cr_assert_eq(i, n, "each goes once");
-	cr_assert_null(shms_victims_next(&q));
+	shms_victims_sort(v, n);
+	for (size_t i = 0; i < n; i++)
+		ret[i] = v[i].id;
 }
 
 /* Which of two goes first, whatever their order in the array and whoever has the lower id. */
@@ -209,7 +201,7 @@ static struct shms_victim any(uint64_t id, uint64_t *io_seed)
 				    .near = draw(io_seed) % 5 == 0};
 }
 
-/* What must hold of any two neighbours in the order, said once more without the heap. */
+/* What must hold of any two neighbours in the order, said once more. */
 static bool right_order(const struct shms_victim *a, const struct shms_victim *b)
 {
 	if (a->mapped != b->mapped)
@@ -236,17 +228,14 @@ Test(victim, random_ones_come_in_order_and_in_the_same_one_again)
 		order(v, N, ids);
 		order(again, N, ids_again);
 		cr_assert_arr_eq(ids, ids_again, sizeof(ids));
-		/* The taken ones gather at the end: the last one taken is the first in the
-		 * array. */
 		for (size_t i = 0; i + 1 < N; i++)
-			cr_assert(right_order(&v[i + 1], &v[i]));
+			cr_assert(right_order(&v[i], &v[i + 1]));
 	}
 }
 
 Test(victim, the_largest_numbers_do_not_wrap)
 {
 	struct shms_victim most = ordinary(1), less;
-	struct shms_victims q;
 
 	most.bytes = 1ull << 47;
 	most.age_ns = UINT64_MAX;
@@ -256,7 +245,7 @@ Test(victim, the_largest_numbers_do_not_wrap)
 	less = most;
 	less.age_ns = 1ull << 40;
 	cr_assert(goes_first(most, less));
-	shms_victims_init(&q, &most, 1);
+	shms_victims_sort(&most, 1);
 	cr_assert_lt(most.score, 1ull << 62);
 	cr_assert_gt(most.score, 1ull << 59);
 }
@@ -274,10 +263,7 @@ Test(victim, what_frees_nothing_goes_last)
 
 Test(victim, nothing_is_no_victim)
 {
-	struct shms_victims q;
-
-	shms_victims_init(&q, NULL, 0);
-	cr_assert_null(shms_victims_next(&q));
+	shms_victims_sort(NULL, 0);
 }
 
 /* ---- how much -------------------------------------------------------------------------------- */
