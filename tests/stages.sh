@@ -203,14 +203,16 @@ stage_build() {
   build_release
 }
 
-# Calls between rooms point down, no room has grown, no line is too long, Python's types are right;
-# and mutants, which are played on request only, still find their lines.
+# Calls between rooms point down, no room has grown, no line is too long, each sentence has a
+# subject, Python's types are right; and mutants, which are played on request only, still find their
+# lines.
 stage_layers() {
   local status=0 python
   build_release || return 1
   script count_line tests/layers "$release" || status=1
   script count_line tests/lines || status=1
   script count_line tests/columns || status=1
+  script count_line tests/sentences || status=1
   if python=$(deploy/environment --types newest); then
     script count_line tests/types "$python" || status=1
   else

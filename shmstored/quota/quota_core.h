@@ -155,7 +155,7 @@ void quota_credit_read(struct quota *q, struct quota_store *s);
 void quota_credit_read_all(struct quota *q, struct quota_group *g);
 /* The part of its credit that it has not charged. */
 uint64_t quota_credit_unspent(const struct quota_store *s);
-/* What that is short of so many bytes; 0: it is enough. */
+/* The bytes that it lacks of so many; 0: it is enough. */
 uint64_t quota_credit_lack(const struct quota_store *s, uint64_t need);
 /* The part of that credit that may go to others. */
 uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s);

@@ -206,7 +206,7 @@ void quota_queue_forget(struct quota *q, struct quota_wait *w)
 struct quota_wait *quota_queue_find(const struct quota *q, struct quota_store *s, uint64_t serial)
 {
 	for (struct quota_wait *w = s->pool; w < s->pool + q->config.waits_max; w++) {
-		/* One that is done has its serial until it is told. */
+		/* A wait that is over keeps its serial until it is told. */
 		if (w->want.serial == serial && w->queued == (serial != 0))
 			return w;
 	}

@@ -39,7 +39,7 @@ static const struct table_column columns[] = {
 	{"STORE", TABLE_TRUNC, "store"},
 	{"PID", FIGURE_COUNT, "pid"},
 	{"KIND", TABLE_WIDE, "kind"},
-	/* One that waits runs as far as we know, but says that it does not get on. */
+	/* A waiting context counts as running, but says that it makes no progress. */
 	{"STATE", TABLE_STATE, "[has wait?waits: {wait}|{state}]"},
 	{"SINCE", FIGURE_LATELY, "since_ms"},
 	{"PRIO", FIGURE_COUNT, "priority", "-"},

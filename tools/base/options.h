@@ -41,7 +41,7 @@ struct options_row {
 	size_t n_words;
 };
 
-/* What a command's arguments may be, and then are. */
+/* The arguments that a command may have, and their values once they are read. */
 struct command_line {
 	struct admin *admin;
 	const char *usage, *help; /* what --help says: with \v before what goes below the options */

@@ -98,7 +98,7 @@ static unsigned long mount_flags(const char *path)
 	return found;
 }
 
-/* What a new tmpfs and a resized one have in common, each option behind a comma. */
+/* The options of a new tmpfs and of a resized one, each behind a comma. */
 static void format_options(const struct ramdisk *disk, const char *huge, char ret[OPTIONS_SIZE])
 {
 	char size[64] = "";

@@ -60,7 +60,7 @@ static const struct field of_books[] = {
 };
 #undef OF
 
-/* What the total has the sums of. */
+/* The members that the total is the sum of. */
 static const char *const summed[] = {"pss",      "uss",     "leased",    "pool",
 				     "stranded", "demoted", "n_demoted", "n_clean"};
 #define N_SUMMED (sizeof(summed) / sizeof(summed[0]))

@@ -252,7 +252,7 @@ class Mailbox:
         return False
 
     def _drop(self, mark: object, key: str | None = None) -> None:
-        """What was sent under that mark is not sent again; key: if it is that object."""
+        """The object of that mark is not sent again; key: only if it is that one."""
         with self._lock:
             sent = self._sent.get(mark)
             if sent is None or key not in (None, sent.key):
