@@ -2,8 +2,8 @@
 /*
  * packed_scenarios.c: the table of scenarios of stores that pack: the system calls of a put that
  * makes a segment, takes memory for it, or leaves it for a file; of an open that finds segments; of
- * a close and a gc that take them apart. What takes none, a put into memory that is there, a get, a
- * delete, is for segment_kills, which kills at instructions.
+ * a close and a gc that take them apart. Operations without system calls, such as a put into memory
+ * that is there, a get or a delete, are for segment_kills, which kills at instructions.
  */
 #include <errno.h>
 
@@ -139,7 +139,8 @@ const struct scenario packed_scenarios[] = {
 	 .flags = PACKED | CONSUMES,
 	 .pre = {{"a", MID(1)}, {LONG1, TINY(2)}},
 	 .keys = {{VICTIM, "a", 1, 0}, {VICTIM, LONG1, 2, 0}}},
-	/* Whose alias is gone has its own key again: that was deleted, and must not come back. */
+	/* An object whose alias is gone has its own key again: that key was deleted, and must not
+	 * come back. */
 	{.name = "packed-close-renamed",
 	 .run = run_close,
 	 .flags = PACKED | CONSUMES,

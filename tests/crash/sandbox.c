@@ -85,7 +85,7 @@ static const char *disk_place(void)
 }
 
 /*
- * Who removes the directory is a process that reads a pipe of which all others of the test hold the
+ * The directory is removed by a process that reads a pipe of which all others of the test hold the
  * other end: it reads the end when the last of them is gone. No signal meant for them reaches it.
  */
 const char *sandbox_disk(void)

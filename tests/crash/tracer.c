@@ -219,8 +219,8 @@ struct run {
 	unsigned turn;   /* with an aim: how many calls of its number came */
 };
 
-/* Who takes too long is killed by a timer's signal: waitpid() then ends, however the two meet. The
- * signal is one that nobody else uses. */
+/* A process that takes too long is killed by a timer's signal: waitpid() then ends, in whatever
+ * order the two come. The signal is one that nobody else uses. */
 #define DEADLINE_SIGNAL SIGRTMAX
 
 static volatile sig_atomic_t overdue_pid, is_overdue;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of shmstore.dask share: a partition of their own, clusters of real processes,
+"""Helpers of the tests of shmstore.dask: a partition of their own, clusters of real processes,
 waiting with a deadline."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests' tasks do; imported by the workers."""
+"""Functions that the tests' tasks run; imported by the workers."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 """Workers under the memory arbiter of a real daemon: each way in which a key gets its memory,
 and that each was really taken.
 
-What a worker makes of each outcome is test_admission.py's, without a cluster. Here one cluster
-serves all tests, in their order: it starts without the daemon, finds it, and loses it in the end.
+A worker's handling of each outcome is tested by test_admission.py, without a cluster. Here one
+cluster serves all tests, in their order: it starts without the daemon, finds it, and loses it in
+the end.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ SETTINGS = {
     # what is compressed has to come back; all else is used on disk and asks
     # for no room (test_inputs.py)
     f"{PREFIX}.tier.level": 1,
-    # What the process takes beside its values is left out (forget_process): nobody is ended
-    # or paused for what Python is.
+    # Memory that the process takes beside its values is left out (forget_process): no worker
+    # is ended or paused for the memory that Python itself takes.
     **{f"distributed.worker.memory.{key}": False for key in ("spill", "pause", "terminate")},
 }
 

@@ -23,7 +23,7 @@ JOB = sum(range(10)) + 64 * 64
 
 
 def hookless(place, *arguments):
-    """What hookless.py says: of the whole Dask, and of one without each hook."""
+    """Reports of hookless.py: on the whole Dask, and on one without each hook."""
     env = {**os.environ, "SHMSTORE_PARTITION": place.path,
            "DASK_DISTRIBUTED__WORKER__MEMORY__SHARED__DAEMON": "off"}
     program = [sys.executable, os.path.join(HERE, "hookless.py"), *arguments]
@@ -84,8 +84,8 @@ def test_a_worker_process_that_preloads_us_goes_on_without(place, tmp_path):
     assert place.stores() == []
 
 
-# What Dask documents for its users, or has had in this form since long before 2022.12: it is
-# used without being looked for.
+# Names that Dask documents for its users, or has had in this form since long before 2022.12: they
+# are used without being looked for.
 PUBLIC = {
     "dask": {"config"},
     "dask.base": {"tokenize"},
@@ -167,7 +167,7 @@ def _used(tree):
 
 
 def test_the_list_of_hooks_is_complete():
-    """Whatever the package takes of Dask is looked for before, or is public."""
+    """Each name that the package takes of Dask is looked for before, or is public."""
     of_parts = (*probe.MANAGER, *probe.P2P, *probe.ASKING, *probe.QUEUE, *probe.ORPHAN)
     hooks = {(hook.module, hook.path)
              for hook in (*probe.HOOKS, *(hook for way in probe.EITHER for hook in way), *of_parts)}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shared of which library's types (docs/dask.md): the value is the same, and the memory
-that it shows is the partition's."""
+"""Values of each library's types that are shared (docs/dask.md): the value is the same, and the
+memory that it shows is the partition's."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def read(name):
 
 
 def ours(tree, below="properties"):
-    """What stands under distributed.worker.memory.shared."""
+    """The part of the tree under distributed.worker.memory.shared."""
     for name in PREFIX.split("."):
         tree = (tree[below] if below else tree)[name]
     return tree

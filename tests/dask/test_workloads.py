@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench")
 import dask_workloads  # noqa: E402
 from dask_jobs import Spec  # noqa: E402
 
-# What stock itself cannot do, of which version, and why.
+# Workloads that stock Dask itself cannot run: in which version, and why.
 _VERSION = dask.__version__.split("+")[0]  # without what a distribution adds
 BROKEN = {("2024.12.1", "scikit-learn"): "a persisted array's to_delayed() gives names of values "
                                          "in place of the values"}

@@ -79,7 +79,7 @@ static void on_end(void)
 		the_world->shared->n_allocations = n;
 }
 
-/* What the call said agrees with what is there. */
+/* Checks that the call's result agrees with what is there. */
 static int check_outcome(struct world *w, int rc)
 {
 	const struct scenario *sc = w->sc;
@@ -220,7 +220,7 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 		unsigned part = p->stage.world.sc->flags & TIER && how->mode == TRACER_FAIL ? 6 : 4;
 		if (!p->options->all && (n + i + p->options->turn) % part != 0)
 			continue;
-		/* Who finds the name taken does not first find the directory full. */
+		/* A call that finds the name taken does not first find the directory full. */
 		if (how->errors[i] == ENOSPC && call->result == -EEXIST)
 			continue;
 		tracer_aim(&f.plan, p->calls, p->n_calls);

@@ -6,9 +6,9 @@
  * Input: a byte of mode, then messages, each a byte of who says it and what (which of two
  * peers: OTHER; its type), two of size, and so many bytes. They become a message of that type:
  * its fixed part is as long as it has to be, and a bulk's description says how much of it
- * follows. RAW: they go as they are, as a piece of a stream. What must hold: what the daemon
- * sends is well-formed; the place is never told that it is at fault; when a peer has gone, its
- * connection is, and others are welcome.
+ * follows. RAW: they go as they are, as a piece of a stream. Invariants: each message that the
+ * daemon sends is well-formed; the place is never told that it is at fault; when a peer has gone,
+ * its connection is gone, too, and others are welcome.
  */
 #include <string.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of shmstore-admin share: the program itself, a partition of its own,
+"""Helpers of the tests of shmstore-admin: the program itself, a partition of its own,
 and processes that own stores.
 
 SHMSTORE_BUILD names the build directory. Everything that is mounted or started here is taken away
@@ -41,7 +41,7 @@ def pattern(size):
 
 
 class Result:
-    """What a run of the program gave."""
+    """The result of a run of the program."""
 
     def __init__(self, process):
         self.code = process.returncode

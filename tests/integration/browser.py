@@ -90,7 +90,7 @@ class Browser:
         return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def log(self, kind):
-        """What was logged since it was asked for last: "browser" (the console) or
+        """Entries logged since this was asked for last: "browser" (the console) or
         "performance" (CDP's events)."""
         return self.ask("POST", "/se/log", {"type": kind})
 

@@ -482,7 +482,7 @@ static void do_fork(char **w)
 	(void)w;
 	ENSURE(pid >= 0);
 	if (pid == 0) {
-		/* What it inherited of the pipes would hide our end from the test. */
+		/* The pipes that it inherited would hide our end from the test. */
 		close(0);
 		close(1);
 		for (;;)

@@ -161,7 +161,7 @@ def test_init_mounts_over_no_partition(bare):
 
 
 def test_commands_in_messages_can_be_run(bare):
-    """Whatever the path is: the hint is pasted into a shell and does what it says."""
+    """Pasted into a shell, the hint does what it says, whatever the path is."""
     d = bare / "a b'c $(touch x)"
     r = Admin(d)("df", code=1)
     hint = re.search(r"^  to make a partition there: (.*)$", r.err, re.M).group(1)

@@ -15,7 +15,7 @@ PAGES = sorted((SOURCE / "docs" / "man").glob("*.[1-9]"))
 
 
 def complete(*words, typed=""):
-    """What bash offers for the last word."""
+    """The completions that bash offers for the last word."""
     line = ["shmstore-admin", *map(str, words), typed]
     script = f"""
         PATH={shlex.quote(str(ADMIN.parent))}:$PATH
@@ -173,7 +173,7 @@ def test_man_pages_are_clean(page):
 
 
 def test_every_json_member_is_in_the_man_page(admin, actors):
-    """Whoever writes a program against an answer finds each member explained."""
+    """The author of a program that reads an answer finds each member explained."""
     actor = actors(admin, "s", "-")
     actor("put", "k", 100000, "-")
     actor("get", "k")

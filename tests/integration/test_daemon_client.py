@@ -34,7 +34,7 @@ def test_modes(hosts):
         "off", "daemon=off")
     assert registered(auto) and registered(required)
     assert off("dispatch")[0] == "0"
-    # Who does not register is found by the scan all the same; it has no connection.
+    # A store that does not register is found by the scan all the same; it has no connection.
     seen = wait_for("all three seen", lambda: len(found := workers(daemon)) == 3 and found)
     assert seen == {"auto": True, "required": True, "off": False}
     auto("close")
@@ -138,7 +138,7 @@ def test_other_limits_are_edquot(hosts, kind):
     assert 12 <= n <= 16
     n, code = fill(b, most=20)
     assert (n == 0 and code == errno.EDQUOT) if kind == "user" else (n == 20 and code == 0)
-    # What it gives back it may take again.
+    # A store may take again the memory that it gives back.
     a("delete", "f0")
     a("delete", "f1")
     wait_for("room again", lambda: a.code("put", "again", MIB, 1) == 0)

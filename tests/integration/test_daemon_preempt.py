@@ -157,8 +157,8 @@ def test_order_by_level_and_in_time(scene):
 def test_within_two_intervals_and_the_grace(scene):
     """
     From the look that saw it above kill to the one that saw it below, in the daemon's clock; and
-    that look is made when the victim ends, not an interval later. What the kernel needs above an
-    interval to end a process is not the daemon's.
+    that look is made when the victim ends, not an interval later. The time above an interval that
+    the kernel needs to end a process does not count as the daemon's.
     """
     interval, grace = 0.5, 0.3
     daemon, worker = scene(interval="500ms", preempt_grace="300ms")

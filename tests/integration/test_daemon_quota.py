@@ -2,8 +2,8 @@
 """Limits of a real daemon against real processes: what df says while they put, die, stop and
 wait, and who is served when.
 
-What the library makes of a limit is test_daemon_client.py's; the sums'
-histories are test_quota_model.c's.
+The library's handling of a limit is tested by test_daemon_client.py; the
+sums' histories by test_quota_model.c.
 """
 import errno
 import os
@@ -271,7 +271,7 @@ def test_set(hosts):
     assert set_limit(daemon, f"{path} limit=none").name == "DONE"
     assert a.code("put", "k2", 8 * MIB, 1) == 0
     assert set_limit(daemon, f"{path} label.batch.limit=14MiB").name == "DONE"
-    # What the label has is known from the survey that this asks for.
+    # The label's use is known from the survey that this asks for.
     wait_for("the label's books", lambda: limits(daemon)["label", "batch"]["used"] >= 12 * MIB)
     assert fill(a, key="g")[1] == errno.EDQUOT
     assert set_limit(daemon, "label.batch.limit=default").name == "DONE"

@@ -25,7 +25,7 @@ pytestmark = [
 
 
 class Failed(Exception):
-    """What a worker's code ended with."""
+    """The error that a worker's code ended with."""
 
     def __init__(self, name, errno, text):
         super().__init__(f"{name}: {text}")
@@ -335,7 +335,7 @@ def test_two_workers_stay_within_the_total_and_wait_no_longer_than_configured(sc
         base = b.end()
         assert base.mib == (32, 16, 1) and not base.degraded
         a.end()
-        # Who waits is served as soon as there is room.
+        # A waiting worker is served as soon as there is room.
         a.begin("load", whole.number)
         b.send(f"stage = store.stage('load', {whole.number}); result = stage.begin()")
         wait_for("it waits", lambda: scene.session("b")["state"] == "waiting")
@@ -369,7 +369,7 @@ def test_a_worker_that_dies_gives_way_to_who_waits(scene):
     a.kill()
     assert not Profile(b.receive()).degraded
     assert scene.document()["held"] == 65 * MIB
-    # One that waits and dies leaves nothing behind.
+    # A worker that dies while it waits leaves nothing behind.
     c = scene.worker("c")
     c.send(f"stage = store.stage('load', {whole.number}); result = stage.begin()")
     wait_for("it waits", lambda: (scene.session("c") or {}).get("state") == "waiting")

@@ -19,7 +19,7 @@ GROUP = 60100
 SIZE = 3 << 20
 PACKED = 5000
 LONG = "k" * 400  # a hashed name, with a sidecar
-# Whatever the umask is that the members work under.
+# A strict umask: the members' access must not depend on the umask that they work under.
 UMASK = ["sh", "-c", 'umask 077; exec "$0" "$@"']
 
 
@@ -123,10 +123,10 @@ def test_a_member_reads(scene):
     bob = scene.reader(BOB, "a")
     read_all(bob)
     assert bob.list() == sorted(("file", "pinned", LONG, "packed", "written"))
-    # Who does not say that another user is meant reads nobody else's.
+    # A reader that does not name another user has no access to other users' stores.
     assert scene.tool(BOB, None).code("open", "a", "readonly") == errno.EPERM
-    # What a member looks at stays as it is, whatever becomes of its key, and what comes into
-    # memory that was used is read, too.
+    # An object that a member looks at stays as it is, whatever becomes of its key, and an object
+    # in memory that was used before is read, too.
     for key, seed, size in (("file", 1, SIZE), ("packed", 4, PACKED)):
         bob("hold", f"v{seed}", key)
         alice("delete", key)

@@ -133,7 +133,7 @@ def test_a_strategy_that_is_not_the_peak(profiled):
             run(wire, task, ("c", "f", ""), (1000 if task == 1 else 90 if task < 8 else 0) * MIB)
         memory = kinds(wire)[(os.getuid(), "c", "f", "")]["private"]
         assert memory["peak"] == 1000 * MIB
-        # What this process grew by counts where nothing was told: some KiB.
+        # The growth of this process counts where nothing was told: some KiB.
         assert abs(estimate(wire, "c", "f", "")[0] / MIB - 15) < 2
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster (fixture.py) whose partition has a disk tier. What is in the tier is seen by its file
-names, not asked from the library."""
+"""A cluster (fixture.py) whose partition has a disk tier. The tests see the tier's content by its
+file names, and do not ask the library."""
 import os
 import shutil
 import subprocess

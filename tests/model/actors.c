@@ -22,9 +22,9 @@ static const char *const OPS[] = {"-",      "put",   "handoff", "adopt",  "pin",
 /* ---- operations: of these arguments alone, and of what they see ---- */
 
 /*
- * What an adoption has in views. Who has views there needs no bit more; nor has a process with the
- * library of before one, whose name's bit may stand on a slot that is about to be freed: the
- * others' guards are against that.
+ * Whether an adoption holds a bit in views. A process that has views there needs no further bit;
+ * nor has a process with the library of before one, whose name's bit may stand on a slot that is
+ * about to be freed: the others' guards are against that.
  */
 enum {
 	ADOPT_PLAIN,
@@ -78,8 +78,8 @@ static bool free_slot(bool expired)
 	return shms_segslot_free(&slot, expired ? MACHINE_PAST_END : MACHINE_BEFORE_END);
 }
 
-/* What the owner does when it leaves no bit in its word; others give a hint, without which it
- * finds the slot by a scan. */
+/* The owner frees the slot when it leaves no bit in its word; others give a hint, without which the
+ * owner finds the slot by a scan. */
 static int let_go(const struct call *c)
 {
 	struct shms_segslot slot = the_slot();
@@ -141,7 +141,7 @@ static unsigned word_leases(const struct state *s)
 	return s->memory.word >> 4 & 3;
 }
 
-/* What the step did to the state word, in the face of what the process was doing. */
+/* Notes how the step changed the state word, in the face of what the process was doing. */
 static void remember(const struct state *before, struct state *s, struct process *p)
 {
 	unsigned came = word_leases(s) & ~word_leases(before),
@@ -228,8 +228,8 @@ static struct process *process_of(struct state *s, unsigned who)
 }
 
 /*
- * What an operation will not use any more is forgotten, so that states that differ in it are one.
- * Adopt saw a state that does not keep the promise: any other such one would do.
+ * Forgets values that an operation will not use any more, so that states that differ in them are
+ * one. Adopt saw a state that does not keep the promise: any other such one would do.
  */
 static void forget(struct process *p)
 {
@@ -327,7 +327,7 @@ static void adopts(struct list *l, unsigned who, unsigned how)
 		p->lease = t & 1;
 		p->views = how & 3;
 		step(s, who);
-		/* One that is refused at the first look has changed nothing. */
+		/* An adoption that is refused at the first look has changed nothing. */
 		if (s->p[who].op == OP_NONE)
 			l->n--;
 	}

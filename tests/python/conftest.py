@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the Python package share: a partition of their own, and
+"""Helpers of the tests of the Python package: a partition of their own, and
 what a process has open."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def remove(path: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _sweep():
-    """What a run that was killed left behind."""
+    """Removes the files that a killed run left behind."""
     for path in pathlib.Path("/dev/shm").glob(f"{PREFIX}*-*"):
         pid = path.name[len(PREFIX) :].split("-")[0]
         if not os.path.exists(f"/proc/{pid}") and path.stat().st_uid == os.geteuid():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests' processes run: functions that a process of any start method can import."""
+"""Jobs of the tests' processes: functions that a process of any start method can import."""
 
 import multiprocessing
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores with and without the host daemon. What the daemon does is tested in tests/integration;
+"""Stores with and without the host daemon. The daemon itself is tested in tests/integration;
 here a socket stands for it."""
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_tensors_in_queues(path):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_shared_tensors_stay_shared(path, method):
-    """What Hogwild's training does, and all that writes to `share_memory_()`."""
+    """Hogwild's training does this, as does all that writes to `share_memory_()`."""
     st.install(partition=path)
     torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
     context = torch.multiprocessing.get_context(method)

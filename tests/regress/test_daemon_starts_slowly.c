@@ -21,7 +21,7 @@
 #include "fakedaemon.h"
 #include "handle.h"
 
-/* What a killed daemon leaves. */
+/* Leaves a socket, as a killed daemon does. */
 static void stale_socket(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};

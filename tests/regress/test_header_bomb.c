@@ -174,7 +174,7 @@ Test(header_bomb, survey_and_reconcile_take_none)
 	check(survey_it);
 }
 
-/* What is there is believed: a large header, written or only reserved. */
+/* A large header that is there is believed, whether it is written or only reserved. */
 Test(header_bomb, large_headers_are_read)
 {
 	struct shmstore *s = scratch_store("s");

@@ -27,8 +27,8 @@ static struct shmstore *open_store(const char *name, unsigned flags)
 	return s;
 }
 
-/* What that kill leaves: the store has packed objects, and for two of their keys files,
- * which the other store made. */
+/* Makes the state that such a kill leaves: the store has packed objects, and for two of their keys
+ * files, which the other store made. */
 static void leave_doubles(void)
 {
 	struct shmstore *s = open_store("killed", 0), *other = open_store("other", 0);

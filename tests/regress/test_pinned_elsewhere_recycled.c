@@ -25,8 +25,8 @@ static void pin_elsewhere(struct shmstore *s, struct shmstore *t, uint64_t size)
 {
 	struct shmstore_ticket ticket;
 
-	/* What is large is taken by its maker's pool when it is deleted, what is
-	 * small when it came from there. */
+	/* A large file is taken by its maker's pool when it is deleted, a small
+	 * one when it came from there. */
 	for (int i = 0; i < 3; i++) {
 		cr_assert_eq(put_pattern(s, "a", size, 1, 0), 0);
 		cr_assert_eq(shmstore_delete(s, KEY("a")), 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What its owner deleted while a reader was looking at it was called damaged: a demoted object
- * whose tier file went after its stub had been read, an object whose long key's sidecar went after
- * the object had been opened. And a demotion said that there was no such key when it was a second
- * store that had gone, which had had the object under a long key.
+ * An object that its owner deleted while a reader was looking at it was called damaged: a demoted
+ * object whose tier file went after its stub had been read, an object whose long key's sidecar went
+ * after the object had been opened. And a demotion said that there was no such key when it was a
+ * second store that had gone, which had had the object under a long key.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ static void before_open(const char *name)
 	}
 }
 
-/* What a call with flags that the compiler does not know becomes. */
+/* The compiler makes this of a call whose flags it does not know. */
 int __openat_2(int dirfd, const char *name, int flags);
 int __openat_2(int dirfd, const char *name, int flags)
 {

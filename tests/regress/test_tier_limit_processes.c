@@ -185,7 +185,7 @@ static bool demoted(void *arg)
 	return r == 0;
 }
 
-/* What the dead had claimed is there again, without a gc. */
+/* The room that the dead had claimed is there again, without a gc. */
 Test(tier_limit_processes, who_is_killed_gives_its_room_back)
 {
 	if (!begin())

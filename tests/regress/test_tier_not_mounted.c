@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who opened a tier whose disk was not mounted made its directory below the mount
- * point, and demoted to there. */
+/* A process that opened a tier whose disk was not mounted made the tier's directory below
+ * the mount point, and demoted to there. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <shmstore/inspect.h>

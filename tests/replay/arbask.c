@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbask.c: the commands about bytes. What those that may wait have found is the outcome, or, where
- * the reply is withheld, the state in which the thread is parked.
+ * arbask.c: the commands about bytes. The outcome of a command that may wait is the arbiter's
+ * reply, or, where the reply is withheld, the state in which the thread is parked.
  */
 #include <stdio.h>
 #include <string.h>
@@ -140,7 +140,7 @@ static void do_resize(struct arbworld *w, const struct arbcommand *c, struct arb
 
 /* ---- reservations ---------------------------------------------------------------------------- */
 
-/* Who is parked sends nothing: somebody else of its client does. */
+/* A parked thread sends nothing: another thread of its client does. */
 static uint64_t sender(const struct arbworld *w, const struct arbworld_thread *t)
 {
 	return t->waits ? 0 : arbworld_context(w, t);

@@ -2,7 +2,7 @@
 /*
  * arbdo.c: the commands that tell the arbiter something and never wait: pools, tasks, threads,
  * marks, time. Each is a translation into one message (task: of several); the rules are the
- * arbiter's. What they found is the outcome.
+ * arbiter's. The outcome is what they found.
  */
 #include <stdio.h>
 #include <stdlib.h>

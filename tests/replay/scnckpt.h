@@ -10,7 +10,7 @@
 
 #define SCN_ACTORS 32u
 
-/* One that was declared; its move is played when it is preempted. */
+/* An actor that was declared; its move is played when it is preempted. */
 struct scn_actor {
 	struct actor_config config;
 	uint32_t n_tasks;

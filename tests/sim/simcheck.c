@@ -35,7 +35,7 @@ static void check_limit(struct simlimit *l, uint64_t sum, uint64_t slack, const 
 	if (sum > most + slack)
 		simtrace_fail("%s %u has %llu bytes, used or granted, and its limit is %llu", what,
 			      number, (unsigned long long)sum, (unsigned long long)most);
-	/* What was above a limit when it was lowered can only become less. */
+	/* A sum that was above a limit when it was lowered can only become less. */
 	l->allowed = sum > l->hard ? sum : l->hard;
 }
 
@@ -91,7 +91,7 @@ static void check_answers(struct simworld *w)
 	for (unsigned i = 0; i < SIMWORLD_CLIENTS; i++) {
 		const struct simclient *c = &w->clients[i];
 
-		/* What it sent is not read as long as it reads no answers. */
+		/* A client's requests are not read as long as it reads no answers. */
 		if (c->state != SIMCLIENT_LIVES || !c->reads || c->their_fd >= 0)
 			continue;
 		for (unsigned k = 0; k < SIMCLIENT_REQUESTS; k++) {

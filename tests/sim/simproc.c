@@ -205,7 +205,7 @@ static int pidfd(pid_t pid)
 	return fcntl(p->event_fd, F_DUPFD_CLOEXEC, 0);
 }
 
-/* Whose pidfd it is: eventfds are told apart by their number in fdinfo. */
+/* Identifies a process by its pidfd: eventfds are told apart by their number in fdinfo. */
 static int event_number(int fd)
 {
 	char path[64], text[256];

@@ -36,8 +36,8 @@ enum vclock_end {
 	VCLOCK_LATE,  /* the time or the number of events is up: some have not */
 	VCLOCK_STUCK, /* nothing will happen any more, and some have not ended */
 };
-/* Runs until all runners have ended; not beyond limit_ns, and not more than n_max events. Whatever
- * is still to come is kept. */
+/* Runs until all runners have ended; not beyond limit_ns, and not more than n_max events. Events
+ * that are still to come are kept. */
 enum vclock_end vclock_run(struct vclock *c, uint64_t limit_ns, uint64_t n_max);
 /* After that: until nothing is to come any more, time passing as it must. */
 void vclock_drain(struct vclock *c);

@@ -236,8 +236,8 @@ static int open_by_hand(const char *path, enum ov_kind kind)
 }
 
 /*
- * Takes hold of an object's file. What counts as held is what the name still means after the open:
- * an open that began before the object's deletion and ended after its file was taken for another
+ * Takes hold of an object's file. A file counts as held if it still has the name after the open: an
+ * open that began before the object's deletion and ended after its file was taken for another
  * object is a new user of the new object.
  */
 static bool take_hold(const char *path, enum ov_kind kind, bool shared, struct by_hand *ret)

@@ -139,7 +139,7 @@ static int in_child_as(struct run *r, unsigned worker, int (*step)(struct run *r
 	return in_child(r, become_step);
 }
 
-/* What the first use of a tier leaves is there then. */
+/* Uses the tier once: the files that its first use leaves are there then. */
 static int use_tier(struct run *r)
 {
 	struct shmstore_evict all = SHMSTORE_EVICT_INIT;

@@ -113,7 +113,7 @@ int worker_bad(struct worker *w, const char *what, unsigned key, int rc, const c
 			  (unsigned long long)worker_book(w, key)->now);
 }
 
-/* What key holds, by get. 0; 1: it is demoted and does not fit now; -1. */
+/* Looks up the content of key, by get. 0; 1: it is demoted and does not fit now; -1. */
 int worker_look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
 {
 	char name[400];

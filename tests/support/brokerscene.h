@@ -36,7 +36,7 @@ struct scene_part {
 };
 /* A struct scene_part's fn(arg), by this process, which is that user from then on. */
 int scene_play(void *arg);
-/* What fn(arg) returns, as that user. */
+/* Calls fn(arg) as that user, and returns its result. */
 int scene_as(uid_t uid, int (*fn)(const char *arg), const char *arg);
 /* A kept store of whoever calls, without the daemon. */
 struct shmstore *scene_store(const char *name);

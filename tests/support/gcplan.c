@@ -92,7 +92,7 @@ void gcplan_gc_disk(struct gcplan *plan, const char *disk)
 
 	ENSURE(dry);
 	gcplan_run(dry, SHMSTORE_GC_DRY_RUN);
-	/* What is no mount of our own others write to as well. */
+	/* Others write to a file system that is no mount of our own, too. */
 	ENSURE(!scratch_is_mount() || (used() == bytes && inodes() == n));
 	ENSURE(files(disk) == tier);
 	gcplan_run(plan, 0);

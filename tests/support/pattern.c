@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pattern.c: scratch.h's bytes that depend on seed and position. Most of what tests compute is
- * here: it is compiled with optimisation and without AddressSanitizer. What it looks at are
- * mappings of files for the most part, of which that knows nothing.
+ * here: it is compiled with optimisation and without AddressSanitizer. The bytes that it reads are
+ * mostly mappings of files, of which AddressSanitizer knows nothing.
  */
 #include <string.h>
 

@@ -46,7 +46,7 @@ uint64_t qm_truth(const struct world *w, int group)
 	return sum;
 }
 
-/* What it may still take without a word. Without a limit: what it has charged. */
+/* Bytes that it may still take without a word. Without a limit: what it has charged. */
 static uint64_t potential_of(const struct process *p)
 {
 	uint64_t granted = p->page.granted, charged = p->page.charged, sum = 0;

@@ -431,7 +431,7 @@ static void stale_socket(void)
 	struct fake *f = fake_start(p, false, NULL, NULL);
 	char path[SCRATCH_PATH];
 
-	/* What a killed daemon leaves. */
+	/* A killed daemon leaves its socket. */
 	snprintf(path, sizeof(path), "%s-killed", getenv("SHMSTORE_SOCKET"));
 	cr_assert_eq(rename(getenv("SHMSTORE_SOCKET"), path), 0);
 	fake_stop(f);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client is killed before and after each system call by which it changes what others see:
- * messages, and what names and bytes the partition has. What it had reserved, leased or waited
- * for goes with it, and no more is called an object than there is. The next one of its name
+ * messages, and what names and bytes the partition has. Its reservations, leases and waiting
+ * requests go with it, and no more is called an object than there is. The next one of its name
  * begins as if nothing had been.
  */
 #include <criterion/criterion.h>
@@ -154,7 +154,7 @@ static bool one_life(struct arbcase *c, int (*act)(struct shmstore *s))
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
 	cr_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0,
 		  "status %x", status);
-	/* What it had said is read by then. */
+	/* The messages that it sent are read by then. */
 	cr_assert(wait_until(is_alone, c->a, 10000));
 	cr_assert(fakearb_settled(c->a, false), "killed at %d", kill_at);
 	cr_assert_eq(fakearb_parked(c->a), 0);

@@ -396,7 +396,7 @@ static int attempt_outer(void *ctx, void *item)
 	say(s, "outer");
 	cr_assert_eq(shmstore_arb_reserve(s->c.s, PART, 300, NULL, &r), 0);
 	e = shmstore_arb_with_retry(s->c.s, items, 1, &inner);
-	/* What the outer one had is still there. */
+	/* The outer block's reservation is still there. */
 	cr_assert_geq(fakearb_used(s->c.a), 300);
 	return e;
 }

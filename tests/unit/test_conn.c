@@ -276,7 +276,7 @@ static void on_end(struct conn_end *e, struct conn *ending)
 {
 	cr_assert_eq(ending, c);
 	order[n_told++] = ((struct told *)(void *)e)->id;
-	/* What a hook sends goes nowhere, and harms nobody. */
+	/* A message that a hook sends goes nowhere, and harms nobody. */
 	cr_assert_neq(conn_send(c, WIRE_DONE, 1, &(struct wire_done){0}, NULL, 0), CONN_OK);
 	conn_drop(c, CONN_E_LIMIT, "again");
 }

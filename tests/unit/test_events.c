@@ -161,7 +161,7 @@ Test(events, one_a_second_of_one_object)
 	events_free(ev);
 }
 
-/* One that never pauses is kept after 0, 1 and 3 s, and not after 2: as long as it takes. */
+/* An event that never pauses is kept after 0, 1 and 3 s, and not after 2: as long as it takes. */
 Test(events, what_never_pauses_is_damped)
 {
 	struct events *ev = ring();

@@ -202,7 +202,7 @@ Test(gate_histories, thresholds_leave_two_deltas_of_room)
 		int err = deltarule_compute(total, rate, interval, &r);
 
 		cr_assert(err == 0 || err == -ERANGE);
-		/* What is said to be the longest interval is one, and one more is none. */
+		/* The longest interval, as reported, is allowed, and one more is not. */
 		if (r.max_interval_ms < INT64_MAX) {
 			struct deltarule edge;
 
@@ -251,7 +251,7 @@ static unsigned count(const struct crowd *c, bool running)
 	return n;
 }
 
-/* What those that run are expected to take. */
+/* The sum of the running tasks' estimates. */
 static uint64_t expected(const struct crowd *c)
 {
 	uint64_t sum = 0;
@@ -261,7 +261,7 @@ static uint64_t expected(const struct crowd *c)
 	return sum;
 }
 
-/* Who must be let in next of those who wait. */
+/* The waiting task that must be let in next. */
 static const struct task *first_of(const struct crowd *c)
 {
 	const struct task *first = NULL;

@@ -16,7 +16,7 @@ enum {
 	LEASE = 60000,
 };
 
-/* What the daemon does with a BROKER, and what the call must return. */
+/* The daemon's answer to a BROKER, and the error that the call must return. */
 struct answer {
 	const char *name;
 	const char *path; /* of BROKERED; NULL: refuse, or with error 0 say nothing */

@@ -122,12 +122,12 @@ Test(monitor_histories, a_memory_fills_as_it_grew)
 	/* 40 are left; 10 within 5 are 40 within 20. */
 	cr_assert_not(memlimit_fills(use, amount_of(10), 5, 19));
 	cr_assert(memlimit_fills(use, amount_of(10), 5, 20));
-	/* What shrinks, stays, or was seen once does not fill. */
+	/* A memory whose use shrinks, stays, or was seen once does not fill. */
 	cr_assert_not(memlimit_fills(use, amount_of(-10), 5, UINT64_MAX));
 	cr_assert_not(memlimit_fills(use, amount_of(0), 5, UINT64_MAX));
 	cr_assert_not(memlimit_fills(use, AMOUNT_UNKNOWN, 5, UINT64_MAX));
 	cr_assert_not(memlimit_fills(use, amount_of(10), 0, UINT64_MAX));
-	/* What is full is full, however it came to be; of what is not known nothing is said. */
+	/* A full memory is full, however it came to be; of an unknown use nothing is said. */
 	use.used = use.total;
 	cr_assert(memlimit_fills(use, AMOUNT_UNKNOWN, 0, 0));
 	use.used = AMOUNT_UNKNOWN;

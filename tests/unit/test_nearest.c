@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was meant by a mistyped word: one slip finds it, a stranger finds nothing. */
+/* The key that a mistyped word means: one slip finds it, an unrelated word finds nothing. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gc gives back of stores that pack. */
+/* The memory that gc gives back of stores that pack. */
 #include <criterion/criterion.h>
 #include <shmstore/inspect.h>
 #include <signal.h>

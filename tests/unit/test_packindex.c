@@ -224,7 +224,7 @@ Test(packviews, counts_of_slots_that_have_any)
 		has = shms_packviews_find(&v, place_of(i));
 		cr_assert_eq(has ? *has : 0, views[i], "%u after %u", i, step);
 	}
-	/* What is dropped meanwhile hides no other. */
+	/* A slot that is dropped meanwhile hides no other. */
 	while (shms_packviews_next(&v, &at, &place)) {
 		n--;
 		if (n % 2) {

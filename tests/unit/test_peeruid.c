@@ -132,7 +132,7 @@ Test(peeruid, another_user)
 	peeruid_free(p);
 }
 
-/* What the kernel would call root's: a socket that nobody has open any more. */
+/* The kernel would call a socket root's that nobody has open any more. */
 Test(peeruid, a_closed_end_is_nobodys)
 {
 	for (int way = 0; way < 2; way++) {

@@ -15,7 +15,7 @@ Test(quota_limits, limits_change_at_run_time)
 	cr_assert(qt_put(&a, 30 * MIB));
 	cr_assert(wire_credit_charge(&a.page, 5 * MIB));
 	qt_limit(WIRE_LIMIT_PARTITION, "", 100 * MIB, 0);
-	/* What is in flight is outstanding; nothing else may be charged now. */
+	/* The bytes in flight are outstanding; nothing else may be charged now. */
 	cr_assert_eq(quota_outstanding(a.q), 5 * MIB);
 	cr_assert_not(wire_credit_charge(&a.page, 1));
 	cr_assert_eq(a.page.partition_hard, 100 * MIB);

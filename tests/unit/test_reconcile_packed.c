@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has views of packed objects that no store has any more, and who puts one. */
+/* Processes with views of packed objects that no store has any more, and those that put one. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
@@ -54,7 +54,7 @@ static int name(const struct shmstore_holder *h, void *arg)
 	return 0;
 }
 
-/* What the holders have together is what the equation has. */
+/* The sum of the holders' bytes is that of the equation. */
 static struct named reconcile(void)
 {
 	struct shmstore_usage u;

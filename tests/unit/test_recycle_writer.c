@@ -37,7 +37,7 @@ static struct shmstore_writer *begin(struct shmstore *s, const char *key, uint64
 	return w;
 }
 
-/* What put_pattern() puts. */
+/* Writes the bytes that put_pattern() puts. */
 static void fill(struct shmstore_writer *w, uint64_t seed)
 {
 	uint64_t size;

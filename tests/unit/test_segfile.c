@@ -395,7 +395,7 @@ Test(segfile, link_stays_while_a_lease_stands)
 	shms_segown_deinit(&o);
 	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, false, &done), 1);
 	cr_assert(done.orphan);
-	/* Whoever has the ticket gets it. */
+	/* The process that has the ticket gets the object. */
 	cr_assert_eq(join(dir, &o, there, others, false, &f), 0);
 	cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));

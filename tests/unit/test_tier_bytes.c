@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes back from the disk tier is what went in, whatever its size and content; what is not is
- * an error that names the file, and costs nobody else anything.
+ * An object comes back from the disk tier as it went in, whatever its size and content; one that
+ * does not is an error that names the file, and costs nobody else anything.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

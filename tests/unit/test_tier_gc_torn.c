@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gc does with what killed processes left of a disk tier half-done: made here by hand, name by
+ * The tests run gc on a disk tier that killed processes left half-done: made here by hand, name by
  * name. In each case a dry run tells what a run does, to the byte of memory and of disk.
  */
 #include <criterion/criterion.h>

@@ -15,7 +15,7 @@
 
 #define SEEN_MAX 64
 
-/* What a walk told, as "place path" lines. */
+/* The entries that a walk told, as "place path" lines. */
 struct seen {
 	char lines[SEEN_MAX][SCRATCH_PATH];
 	size_t n;
@@ -389,7 +389,7 @@ Test(walk, the_disk_tiers_names_have_their_places_and_come_before_all_stores)
 		stores += strncmp(seen.lines[i], "store ", 6) == 0;
 		cr_assert(!stores || !strstr(seen.lines[i], " tier/"), "%s", seen.lines[i]);
 	}
-	/* Who asks for stores only is not led through the tier. */
+	/* A caller that asks for stores only is not led through the tier. */
 	walk(&seen, 0);
 	cr_assert_eq(seen.n, 1);
 	shmstore_close(s);

@@ -70,7 +70,7 @@ static void away(struct arbmodel *m, const struct arbmodel_bytes *b)
 	}
 }
 
-/* What was asked for is there now. */
+/* The bytes that were asked for are there now. */
 void arbbooks_grant(struct arbmodel *m, const struct arbmodel_context *c,
 		    const struct arbmodel_request *r)
 {

@@ -2,7 +2,7 @@
 /*
  * arbchance.c: messages by chance. Most make sense where things stand: contexts that may speak,
  * reservations that are there, spills that were asked for. Some have one or two members replaced by
- * anything. What comes is decided by the seed alone, and by what the arbiter answered.
+ * anything. The messages depend only on the seed and on the arbiter's answers.
  */
 #include "arbchance.h"
 
@@ -32,7 +32,7 @@ struct arbmodel_context *arbchance_context(struct arbchance *f)
 	return &f->m.contexts[arbchance_below(f, f->n_contexts)];
 }
 
-/* One that may send something; any, if none of a few may. */
+/* A context that may send something; any, if none of a few may. */
 static struct arbmodel_context *a_free_context(struct arbchance *f)
 {
 	struct arbmodel_context *c = arbchance_context(f);
@@ -285,7 +285,7 @@ static struct arb_message about_task(struct arbchance *f)
 	return msg;
 }
 
-/* What is done with bytes that are there, without waiting. */
+/* A message about bytes that are there, which does not wait. */
 static struct arb_message about_bytes(struct arbchance *f)
 {
 	struct arb_message msg = {.op = ARB_OP_RELEASE, .reservation = some_bytes(f)};
