@@ -55,7 +55,7 @@ bool arbstage_stop(struct arbstage *st);
 /* By the one who is disturbed, while s holds ARBSTAGE_HELD: returns when
  * the neighbour is blocked. */
 bool arbstage_ask(struct arbstage *st, struct shmstore *s);
-/* What it was told, where it was asked: an outcome or -errno in *ret. */
+/* The answer to arbstage_ask(), where it asked: an outcome or -errno in *ret. */
 bool arbstage_answer(struct arbstage *st, int *ret);
 /* The daemon's books are empty but for what the kernel counts; bare: and that is what there was
  * with the neighbour alone. */

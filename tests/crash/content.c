@@ -19,8 +19,8 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-/* What the words of a buffer follow from: word i is the same as its neighbours up to 1 << shift
- * of them, in a soft content. */
+/* The parameters of a buffer's words: in a soft content word i is the same as its neighbours, up
+ * to 1 << shift of them. */
 struct pattern {
 	uint64_t base, first;
 	unsigned shift;

@@ -172,7 +172,7 @@ int scenario_run(struct world *w);
 int scenario_release(struct world *w);
 /* Puts an object where it says. Return: the failing call's. */
 int scenario_put(struct shmstore *s, const struct object *o);
-/* What the parent does before and after a run, outside the victim. */
+/* The parent calls these before and after a run, outside the victim. */
 int scenario_before(struct world *w);
 void scenario_after(struct world *w);
 /* After an undisturbed run: did it take the way that the scenario is named

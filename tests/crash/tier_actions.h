@@ -5,7 +5,7 @@
 
 #include "scenario.h"
 
-/* What the survivor handed off is in the store as "t": in memory; demoted. */
+/* The object that the survivor handed off is in the store as "t": in memory; demoted. */
 void setup_adopt(struct world *w);
 void setup_adopt_demote(struct world *w);
 /* "a" under LONG1 too, one object: both demoted; then "a" promoted, so
@@ -17,7 +17,7 @@ void setup_handoff_as_is(struct world *w);
 /* Somebody wants more memory of the store's segments than they have, and has
  * written that to its page. */
 void setup_asked(struct world *w);
-/* What killed processes leave, all of it at once. */
+/* Leaves all that killed processes can leave, at once. */
 void setup_torn(struct world *w);
 
 int run_demote(struct world *w);

@@ -6,7 +6,7 @@
 
 #include "scenario.h"
 
-/* What is done first about the dead store. */
+/* The first call about the dead store. */
 enum verify_path {
 	VERIFY_GC,     /* gc */
 	VERIFY_REOPEN, /* its name is opened again */

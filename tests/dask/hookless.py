@@ -68,7 +68,7 @@ def cluster_of(worker_class):
 
 
 def job(ours, cluster, client):
-    """The result, and whether a worker shares. What can be called is called."""
+    """The result, and whether a worker shares. Calls all that can be called."""
     ours.register_splitter("no-such", lambda args, kwargs: None, sum)
     future = ours.scatter(client, list(range(10)), workers=None, hash=False)
     total = sum(ours.gather(client, future))

@@ -133,7 +133,7 @@ def test_who_starts_removes_what_killed_workers_left(tmp_path, monkeypatch):
 
 
 class Sharer:
-    """What Crossings asks of a worker. The keys that it fetches from
+    """The part of a worker that Crossings uses. The keys that it fetches from
     another host are in `fetched`."""
 
     bandwidth, rpc = 100e6, None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Dask itself tells of workers that share: memory by kind, Prometheus,
+"""Dask's own reports on workers that share: memory by kind, Prometheus,
 dumps of the cluster's state."""
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _memory(dask_scheduler):
 
 
 def test_memory_by_kind(client):
-    """What lies in the partition is spilled, once for all workers of the
-    host, and in no process."""
+    """Data in the partition is told as spilled, once for all workers of
+    the host, and in no process."""
 
     def told():
         kinds = client.run_on_scheduler(_memory).values()

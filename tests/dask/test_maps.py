@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sees what a task writes into its input, and which memory counts."""
+"""Which workers see what a task writes into its input, and which memory counts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sharing costs where there is nothing to share: tasks with small private values make none of
+"""The cost of sharing where there is nothing to share: tasks with small private values make none of
 our looks at the partition or at memory."""
 
 from __future__ import annotations

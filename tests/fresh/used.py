@@ -4,8 +4,8 @@
 the list, each package of the list has such a thing, and CONTRIBUTING.md speaks of it. To be run
 where nothing else is installed: tests/fresh/tester.
 
-What is used is read from the sources where that can be: headers from #include, libraries from
-pkg_check_modules, modules from import. Commands and other files are named below. That
+The used things are read from the sources where that can be: headers from #include, libraries
+from pkg_check_modules, modules from import. Commands and other files are named below. That
 something is installed is not enough: it has to be on the list itself, not there by the grace
 of a package that needs it today.
 """
@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What is run by name, by us or by what the tests run.
+# Commands that are run by name, by us or by programs that the tests run.
 COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-symbolizer c++ "
             "chromium chromedriver systemd-analyze "
             "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr ip strace "

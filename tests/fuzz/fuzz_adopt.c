@@ -5,7 +5,7 @@
  * Input: a byte of mode, a byte n, n bytes of text, the rest is the content of a file that stands
  * under a lease's name in the donor's handoff/. The ticket is that lease with the sizes that the
  * content claims (OWN_TICKET), or the text, with the partition's path put before its path where it
- * begins with '~'. What must hold: the result is of the closed list; on an error nothing was
+ * begins with '~'. The invariants: the result is of the closed list; on an error nothing was
  * linked; on success the object can be got and read to its last byte.
  */
 #include <errno.h>

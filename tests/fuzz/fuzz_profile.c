@@ -4,7 +4,7 @@
  * daemon finds in its directory.
  *
  * The first byte: FIX_SUM puts the right checksum behind the rest, so that what is behind that
- * check is reached; PRIOR loads it as a prior. What is refused changes nothing. What is accepted
+ * check is reached; PRIOR loads it as a prior. A refused text changes nothing. An accepted text
  * can be written, and loaded again: the second text is the first.
  */
 #include <errno.h>
@@ -52,7 +52,7 @@ static struct profile *some_profile(void)
 	return p;
 }
 
-/* What is known can be asked for, and makes sense. */
+/* Each key of the profile can be found, and its figures make sense. */
 static void use(const struct profile *p)
 {
 	uint64_t values[PROFILE_RING], life_ms, peaks[PROFILE_PHASES];

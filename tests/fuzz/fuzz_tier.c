@@ -4,7 +4,7 @@
  *
  * The first byte says how far the input is helped past the checks that random bytes never pass:
  * FIX_SIZES sets magic, version and what follows from the object's size, FIX_FRAMES lays the frames
- * out as they must be, FIX_HASH recomputes the hashes. What is accepted is used in full: each frame
+ * out as they must be, FIX_HASH recomputes the hashes. An accepted file is used in full: each frame
  * is unpacked into a block of exactly its size.
  */
 #include <errno.h>

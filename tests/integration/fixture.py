@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of several processes share: a place for a partition, and
+"""Helpers of the tests of several processes: a place for a partition, and
 processes that own stores there.
 
 A Place is a tmpfs of its own where root runs the tests (so that its books are ours alone, and its

@@ -33,7 +33,7 @@ rm -rf --one-file-system "$1"
 
 
 def run(*command):
-    """What it says; its failure skips the test with what it said."""
+    """The output of the command; its failure skips the test with its error message."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -90,7 +90,7 @@ class LoopDisk:
             pytest.skip("this kernel's loop device writes to an immutable file all the same")
 
     def write_error(self):
-        """What a direct write answers: 0 or an errno."""
+        """The error of a direct write: 0 or an errno."""
         path = os.path.join(self.path, "probe")
         page = mmap.mmap(-1, 4096)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT)

@@ -114,7 +114,7 @@ def test_packed_objects(admin, actors):
     assert stores["t"]["pool"] == index["t"]
     assert admin.json("reconcile")["residual"] == 0
     assert admin("cat", "t", "k7").raw == pattern(1024)
-    # What is free beside an object in its pages is stranded, and the same
+    # Free bytes beside an object in its pages are stranded, and the figure is the same
     # everywhere: a part of the pool.
     for i in range(20):
         if i != 7:

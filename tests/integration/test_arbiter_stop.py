@@ -23,7 +23,7 @@ SETTINGS = "wait = 800ms\ntick = 20ms\ncall-timeout = 100ms"
 
 
 class Scene:
-    """One that stops, one that waits for it, and one whose traffic must go on."""
+    """A process that stops, a client that waits for it, and a client whose traffic must go on."""
 
     def __init__(self, host):
         self.host = host
@@ -98,7 +98,7 @@ def test_stopped_with_a_lease(scene):
     assert scene.stops.op("charge", n=64 << 10) is True
     everything = scene.host.pool()["capacity"] - scene.host.pool()["objects"]
     with scene.stopped():
-        # What it did not spend is taken back without it.
+        # The bytes that it did not spend are taken back without it.
         all_but_that, reservation = scene.other.reserve(1, everything - (64 << 10))
         assert scene.other.end(all_but_that) == "OK"
         assert scene.other.op("RELEASE", reservation=reservation) == "OK"

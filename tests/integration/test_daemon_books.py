@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who lives on a partition and what they take, as the daemon knows it: against the kernel
+"""The stores on a partition and the memory they take, as the daemon knows it: against the kernel
 and against shmstore-admin."""
 import os
 import resource

@@ -397,8 +397,8 @@ def test_library_without_a_daemon(library, place):
 
 
 def test_daemon_killed_and_restarted(gated, library):
-    """Who waits asks the next one, as does who asks meanwhile; who runs goes on, and that the next
-    one does not know the task is no error."""
+    """A waiting task asks the next daemon, as does a task that asks meanwhile; a running task goes
+    on, and it is no error that the next daemon does not know it."""
     daemon = gated()
     runs, waits, tries = library(daemon.socket), library(daemon.socket), library(daemon.socket)
     assert runs(ADMIT.format("declared=100 << 20")) == "('progress', 100, True)"
@@ -421,8 +421,8 @@ def test_daemon_killed_and_restarted(gated, library):
 
 
 def test_no_daemon_comes_back(gated, library):
-    """Who waited for one that is gone for good is let in: nobody holds tasks back any more.
-    Those after it are at once."""
+    """A task that waited for a daemon that is gone for good is let in: nobody holds tasks back any
+    more. Tasks after it are let in at once."""
     daemon = gated()
     runs, waits = library(daemon.socket), library(daemon.socket)
     assert runs(ADMIT.format("declared=100 << 20")) == "('progress', 100, True)"

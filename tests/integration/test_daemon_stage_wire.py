@@ -62,7 +62,7 @@ class Client:
             self.wire.send("STAGE_END", rnd.choice([0, 0, 0, 1, 2, 3, 4]))
 
     def read(self):
-        """What has come so far."""
+        """Counts the answers that have come so far, by name."""
         self.wire.socket.setblocking(False)
         try:
             while True:
@@ -109,7 +109,7 @@ def test_random_messages(make_daemon):
             client.close()
         wait_for("nothing is left", lambda: not look(daemon)["sessions"])
         assert look(daemon)["held"] == 0
-        # What breaks the protocol ends the client.
+        # The daemon disconnects a client that breaks the protocol.
         last = Client(daemon, place, uuid, "last")
         with pytest.raises(Closed):
             last.wire.call("STAGE_QUERY", 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, tail=b"s")

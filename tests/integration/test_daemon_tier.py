@@ -3,7 +3,7 @@
 when it demotes and whose objects, what it says where the disk is full or gone, and that
 nothing else waits for a disk.
 
-What demoting is, is test_tier.py's; the plan's arithmetic is unit/test_tierplan.c's.
+Demoting itself is tested in test_tier.py, the plan's arithmetic in unit/test_tierplan.c.
 """
 import fcntl
 import os
@@ -71,8 +71,8 @@ class Host:
                  100, 60)
 
     def kept(self, high=85):
-        """It was above high, and is not now. What was put while it was demoting
-        came on top of the low mark."""
+        """It was above high, and is not now. Objects that were put while it was
+        demoting came on top of the low mark."""
         size = self.status()["size"]
         wait_for("it is kept below its mark", lambda: (t := self.tier())["counters"]["objects"] and
                  t["state"] == "ready" and
@@ -540,7 +540,7 @@ def test_damage_is_found_before_somebody_needs_it(make_host, disk):
 
 
 def test_ends_in_good_order_amid_a_scrub(make_host, disk):
-    """One that takes minutes; objects go and come meanwhile."""
+    """The scrub takes minutes; objects go and come meanwhile."""
     host = make_host(keys(disk, scrub="1s", scrub_rate="64KiB", level=0))
     host.ready()
     tool = host.tool("s")

@@ -112,8 +112,8 @@ class Page:
         return int(counts["+Inf"]) > int(counts["1.0"])
 
     def unwell(self):
-        """What the browser said since it was asked last of answers 503 to /healthz; it
-        may have said nothing else."""
+        """The browser's messages, since it was asked last, of answers 503 to /healthz;
+        it may have no others."""
         messages = [m["message"] for m in self.browser.log("browser")]
         assert all("/healthz" in message and "503" in message for message in messages), messages
         return messages

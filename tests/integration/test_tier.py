@@ -2,7 +2,7 @@
 """The disk tier between processes: one object with names in several stores is demoted for all and
 promoted once for all; deaths at any time; handles that only look; a host without a daemon.
 
-What is in the tier is seen here by its file names. Every test ends with a partition and
+Objects in the tier are seen here by their file names. Every test ends with a partition and
 a disk that are empty again.
 """
 import os

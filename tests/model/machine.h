@@ -27,7 +27,8 @@ struct machine_memory {
 };
 #define MACHINE_TORN 4u
 
-/* What a process has seen since its operation began: enough to run it up to there again. */
+/* The values that a process has seen since its operation began: enough to run it up to there
+ * again. */
 struct machine_log {
 	uint8_t n;
 	uint8_t seen[MACHINE_LOG];

@@ -30,8 +30,8 @@ enum op {
 	OP_RECOVER
 };
 
-/* What a process knows by itself. Of generations 0 is none. All of it is gone when it is killed,
- * but what is marked: that the model remembers. */
+/* The private knowledge of a process. Of generations 0 is none. All of it is gone when it is
+ * killed, but what is marked: that the model remembers. */
 struct process {
 	uint8_t alive : 1;
 	uint8_t op : 4;      /* under way; what it saw is in log */
@@ -74,7 +74,7 @@ struct model {
 	bool effects; /* look at objects, views and leases only, not at the books in between */
 	/* also what an operation will not use any more: for steps that are changed */
 	bool remember_all;
-	/* What callers must do, left out. */
+	/* Duties of callers that are left out. */
 	bool no_inherit;
 	bool no_lock;
 };
@@ -91,7 +91,7 @@ struct successor {
 void actors_first(struct state *ret);
 /* Fills ret with what may come next. How many. */
 unsigned actors_next(const struct state *s, struct successor ret[ACTIONS_MAX]);
-/* What is wrong with a state; NULL. */
+/* Returns what is wrong with a state, or NULL. */
 const char *holds(const struct state *s);
 void state_print(const struct state *s);
 

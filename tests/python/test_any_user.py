@@ -13,7 +13,7 @@ EVE = 54321
 
 
 class Payload:
-    """What an attacker puts: reading it makes a directory, as the reader."""
+    """The value that an attacker puts: reading it makes a directory, as the reader."""
 
     def __init__(self, path):
         self.path = path

@@ -93,8 +93,8 @@ def test_chunks_of_zarr(place):
 
 
 def chunk_sum(place, source, queue, name="chunks"):
-    """What one process of several has of an array that all want at once: its sum, and how often the
-    source was asked for a chunk."""
+    """Reads, in one process of several, an array that all want at once; queues its sum, and how
+    often the source was asked for a chunk."""
     import zarr
     from shmstore.zarr import CachedStore
 

@@ -31,7 +31,7 @@ static struct shmstore_partition *partition;
 static unsigned rounds = 300;
 static _Atomic unsigned n_puts, n_views, n_demoted, n_promoted, n_full;
 
-/* What a move may come to when seven others are at it: EPERM is a lease, or a pin;
+/* Is it a result that a move may have when seven others are at it? EPERM is a lease, or a pin;
  * ETIMEDOUT names that never rested. */
 static bool moved(int r, _Atomic unsigned *count)
 {

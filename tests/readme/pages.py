@@ -126,12 +126,12 @@ def job_of(page, section):
 
 
 def conf_of(page, section):
-    """What it says that the daemon's configuration is to have."""
+    """The daemon's configuration that the section of the page asks for."""
     return "".join(text for language, text in blocks_of(page)[section] if language == "conf")
 
 
 def unlisted():
-    """What the pages have and EXAMPLES has not, or the other way round: {page: [sections]}."""
+    """The sections where the pages and EXAMPLES differ, either way: {page: [sections]}."""
     wrong = {}
     for page, sections in EXAMPLES.items():
         have = {title: [language for language, _ in blocks] for title, blocks in blocks_of(

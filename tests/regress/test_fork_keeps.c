@@ -100,7 +100,7 @@ static int mappings_kept(void)
 	return n;
 }
 
-/* What is of the partition here that must not be: its number is said.
+/* Counts the descriptors and mappings of the partition that must not be here.
  * Allocates nothing (scratch.h). */
 static int n_kept(void)
 {

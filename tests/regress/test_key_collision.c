@@ -183,7 +183,7 @@ Test(key_collision, handoffs_and_adopted_objects_are_of_their_key)
 	ensure_nothing_left();
 }
 
-/* What a delete that was killed leaves: the key of an object that is gone. */
+/* A killed delete leaves the key of an object that is gone. */
 Test(key_collision, a_left_key_is_not_taken_for_the_next_objects)
 {
 	struct shmstore *s = scratch_store("s");

@@ -131,7 +131,7 @@ Test(packed_heir, new_owner_has_none_of_the_old_ones_objects)
 	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
 }
 
-/* What gc began to take apart is taken over as far as it is there still. */
+/* A store that gc began to take apart is taken over as far as it is there still. */
 Test(packed_heir, after_gc_there_is_nothing_to_take_over)
 {
 	struct shmstore *s;

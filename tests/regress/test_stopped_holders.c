@@ -139,7 +139,7 @@ Test(stopped_holders, of_the_names_of_a_store, .timeout = 120)
 		putters[i] = (struct putter){.s = s, .number = i};
 		cr_assert_eq(pthread_create(&putters[i].thread, NULL, puts_one, &putters[i]), 0);
 	}
-	/* Who gets does not change names. */
+	/* A get does not change names. */
 	for (int i = 0; i < 100; i++) {
 		uint64_t begin = now_ms();
 

@@ -61,7 +61,7 @@ Test(tier_long_key_page, sentence_says_what_is_missing_and_the_object_stays)
 	cr_assert_str_empty(shmstore_error_path(), "the disk is not what is full");
 	cr_assert_eq(shmstore_locate(s, KEY("short")), SHMSTORE_IN_MEMORY);
 	cr_assert_eq(get_pattern(t, long_key, SIZE, 1), 0);
-	/* What it says to do helps. */
+	/* The error's advice helps. */
 	cr_assert_eq(shmstore_demote(s, KEY("other"), 0), 0);
 	cr_assert_eq(shmstore_demote(s, KEY("short"), 0), 0);
 	cr_assert_eq(shmstore_locate(t, KEY(long_key)), SHMSTORE_IN_TIER);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who demoted or brought back another store's object and was killed between the exchange of the
- * names and the booking left that store's ledger wrong, for as long as its owner lived. And who
- * opened a kept store counted its objects, while somebody who had just moved one of them booked
- * that after the count; where that one was stopped, also after a second.
+ * A process that demoted or brought back another store's object and was killed between the
+ * exchange of the names and the booking left that store's ledger wrong, for as long as its owner
+ * lived. And a process that opened a kept store counted its objects, while another that had just
+ * moved one of them booked that after the count; where that one was stopped, also after a second.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -307,7 +307,7 @@ static int leave_kept(void *arg)
 	struct shmstore *s = open_kept();
 
 	ENSURE(put_pattern(s, "k", SIZE, 1, 0) == 0);
-	/* What is below 0 reads as 0. */
+	/* A ledger below 0 reads as 0: this object keeps it above. */
 	ENSURE(put_pattern(s, "stays", 2 * SIZE, 2, 0) == 0 &&
 	       shmstore_pin(s, KEY("stays"), true) == 0);
 	interpose_countdown = *(int *)arg;

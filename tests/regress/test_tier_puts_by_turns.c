@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Of many threads that put into a full partition with a disk tier, one evicted and others took what
- * it had made room for: it evicted again, for seconds. Who comes first has room first now: while a
- * put waits, few are done that began after it.
+ * it had made room for: it evicted again, for seconds. The thread that comes first has room first
+ * now: while a put waits, few are done that began after it.
  *
  * How often each thread puts says nothing of that: on a busy host one that runs takes what is left
  * over, while those that do not run ask for nothing.

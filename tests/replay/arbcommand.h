@@ -47,7 +47,7 @@ const char *arbcommand_option(const struct arbcommand *c, const char *key);
 uint64_t arbcommand_bytes(const char *word, struct arbanswer *a);
 int64_t arbcommand_option_integer(const struct arbcommand *c, const char *key, struct arbanswer *a);
 
-/* What names mean. They set a->wrong and return 0 or NULL where it is nothing, or there is no
+/* Look up names. They set a->wrong and return 0 or NULL where a name means nothing, or there is no
  * memory. Tasks and threads are made. */
 uint64_t arbcommand_pool(const struct arbworld *w, const char *name, struct arbanswer *a);
 uint64_t arbcommand_task(struct arbworld *w, const char *name, struct arbanswer *a);
@@ -56,7 +56,7 @@ struct arbworld_thread *arbcommand_thread(struct arbworld *w, const char *name,
 struct arbworld_reservation *arbcommand_reservation(const struct arbworld *w, const char *name,
 						    struct arbanswer *a);
 
-/* What was found is this outcome. */
+/* Sets found to this outcome. */
 void arbcommand_say(struct arbanswer *a, enum arb_outcome o);
 /* The words that scripts have for outcomes: "OOM" for ARB_NOMEM. */
 const char *arbcommand_outcome(enum arb_outcome o);

@@ -5,8 +5,8 @@
  *
  * A domain is a file scnNAME.c with one struct scn_domain, which scndomains.c lists. It has a
  * state of its own that each case begins anew, a function that does what a directive says, and
- * one that says what an expectation's key is now. What is compared, and how a difference is
- * said, is the same for all: scn.c.
+ * one that says what an expectation's key is now. The comparison, and the report of a
+ * difference, are the same for all: scn.c.
  *
  * The functions here read the directive at hand. A word or an option that nobody asked for makes
  * the directive wrong, and so does one that is not what the function asks for; what was wrong first

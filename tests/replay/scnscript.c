@@ -32,7 +32,7 @@ static void say_line(const struct scn *c, const char *found)
 		       c->line->text, *found ? ": " : "", found);
 }
 
-/* What a directive came to, apart from its doing. */
+/* The outcome of a directive that has been carried out. */
 static enum outcome judge(struct scn *c)
 {
 	const char *left = scncase_left_over(c);

@@ -115,7 +115,7 @@ int scanner_new(struct loop *l, struct scanner **ret)
 	return 0;
 }
 
-/* Who is at work ends it; what nobody has begun is only done. */
+/* A worker finishes the job that it has begun; of the other jobs only done() is called. */
 struct scanner *scanner_free(struct scanner *s)
 {
 	struct loop_op *ops[SCANNER_WORKERS];

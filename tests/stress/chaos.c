@@ -8,7 +8,7 @@
  * partition, limits) follows from the seed; each kind comes before any comes twice, in two turns
  * each with and without stores that pack, and in four turns each of these with and without
  * namespaces (half of the workers are then as in containers, each in one of its own). Workers are
- * killed, stopped, have children, write with two threads and read with a third. What holds in a
+ * killed, stopped, have children, write with two threads and read with a third. The rules of a
  * storm must hold in each (storm.c). With -s N -r 20 -t 20 that one round is repeated. The last
  * lines are a summary: wrong: rounds that found a byte, a key or an error that should not be;
  * drift: of a ledger at rest, in bytes; the longest call of a worker that was not stopped

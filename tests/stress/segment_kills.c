@@ -164,9 +164,9 @@ static void kill_by_steps(pid_t pid, uint64_t n)
 }
 
 /*
- * What a dead process was taking is not offered again: a ticket that was used could
- * meet another lease of the same object, which somebody else was promised. If it was
- * not used its lease ends by its time.
+ * A ticket that a dead process was taking is not offered again: if it was used, it
+ * could meet another lease of the same object, which somebody else was promised. If it
+ * was not used its lease ends by its time.
  */
 static void settle_mail(void)
 {

@@ -81,7 +81,7 @@ struct storm_mail {
 	uint64_t opened;    /* its n_opened */
 };
 
-/* What a storm is made of. */
+/* The parameters of a storm. */
 struct storm_options {
 	unsigned seconds;
 	uint64_t seed;

@@ -109,8 +109,8 @@ int worker_do_alias(struct worker *w, unsigned key)
 	return rc < 0 && !worker_excused(w, rc) ? worker_bad(w, "alias", key, rc, NULL) : 0;
 }
 
-/* To another user through the daemon, which may be away just now. What we have of another
- * user only it can link again. */
+/* To another user through the daemon, which may be away just now. An object that we have of
+ * another user can be linked again by that user only. */
 int worker_do_handoff(struct worker *w, unsigned key)
 {
 	const struct storm_options *o = w->st->options;
@@ -161,7 +161,7 @@ int worker_do_adopt(struct worker *w, unsigned key)
 	worker_will_be(w, key, mail.seed);
 	int rc = shmstore_adopt(w->s, name, size, &mail.ticket, SHMSTORE_REPLACE);
 	worker_is_now(w, key, rc == 0);
-	/* Who opens a dead donor's store again may end its leases, where
+	/* A process that opens a dead donor's store again may end its leases, where
 	 * there is no room otherwise. */
 	if (rc == -ESTALE && (storm_now_ms() + 1 >= mail.expiry_ms ||
 			      w->st->shared->n_opened[mail.donor] != mail.opened)) {

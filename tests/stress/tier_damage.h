@@ -96,7 +96,7 @@ size_t run_key(unsigned k, char ret[16]);
 const char *run_path(const struct run *r, unsigned s, unsigned k, char ret[RUN_PATH]);
 struct place run_look(struct run *r, unsigned s, unsigned k);
 struct content run_new_content(struct run *r);
-/* What a call that needs the object's bytes must answer. */
+/* The answer that a call must give which needs the object's bytes. */
 int run_expected(const struct run *r, unsigned s, unsigned k, const struct place *p);
 /* Compares a call's answer with that, and a damage's report. 0, -1. */
 int run_check(struct run *r, const char *what, unsigned s, unsigned k, const struct place *p,

@@ -23,7 +23,7 @@ bool crowded_begin(const struct shmstore_tier_config *config);
 			cr_skip_test("needs a tmpfs of its own (root) and a directory on disk\n"); \
 	} while (0)
 
-/* What statfs says. */
+/* The used bytes of the file system, as statvfs() reports them. */
 uint64_t crowded_used(void);
 /* So that what follows is younger than what was. */
 void crowded_tick(void);

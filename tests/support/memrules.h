@@ -59,7 +59,7 @@ static inline struct memlimit_use memlimit_combine(struct memlimit_use host,
 	return cgroup;
 }
 
-/* What the system keeps for itself: a tenth of total, within the bounds above. */
+/* The memory that the system keeps for itself: a tenth of total, within the bounds above. */
 static inline struct amount memlimit_reserve(struct amount total)
 {
 	int64_t tenth;

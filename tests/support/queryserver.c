@@ -40,7 +40,7 @@ void query_data(int fd, uint64_t serial, const char *text, size_t n, bool more)
 		  text, n);
 }
 
-/* False: the client went. What it sends must be well-formed. */
+/* False: the client went. Its packets must be well-formed. */
 static bool hear(int fd, struct asked *ret)
 {
 	unsigned char packet[WIRE_PACKET_MAX];

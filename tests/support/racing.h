@@ -14,7 +14,7 @@
  * there. ret_held: what each held in the end, NULL for those that did not run. */
 void racing_run(void (*fn)(uint64_t random, struct shmstore_view **held), unsigned n,
 		struct shmstore_view *ret_held[RACERS]);
-/* What they held is what it was; it is given back. */
+/* Checks that the views they held are unchanged, and gives them back. */
 void racing_end(struct shmstore_view *held[RACERS]);
 
 #endif

@@ -93,7 +93,7 @@ Test(arb_context, task_end_unbinds_and_releases)
 	cr_assert_eq(shmstore_arb_task_end(c.s, c.task), 0);
 	cr_assert(fakearb_uses(c.a, 0));
 	cr_assert_str_eq(state_of(c.s, NULL), "UNKNOWN");
-	/* What went with it may be released once more: it means nothing now. */
+	/* A reservation that went with it may be released once more: it means nothing now. */
 	cr_assert_eq(shmstore_arb_release(c.s, &r), 0);
 	cr_assert_eq(shmstore_arb_release(c.s, &r), 0);
 	arbcase_end(&c);

@@ -24,7 +24,7 @@
 #define MESSAGES     400
 #define GAME_SECONDS 60 /* some ms are enough for one */
 
-/* What all games together have met. */
+/* The messages and outcomes that all games together have met. */
 struct met {
 	uint64_t ops[ARB_OP_SHUTDOWN + 1][ARB_INVALID + 1], done[ARB_INVALID + 1];
 	uint64_t n_messages, n_spills, n_early, n_transitions;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connection to the daemon: with it, without it, late, gone and back, in a child. Whatever the
- * other side does, a put succeeds where there is room, and the store finds its way back.
+ * The connection to the daemon: with it, without it, late, gone and back, in a child. A put
+ * succeeds where there is room, whatever the other side does, and the store finds its way back.
  * test_attach_wrong.c: half, nonsense, lies; test_attach_grants.c: who is refused, waits, is asked.
  */
 #include <criterion/criterion.h>
@@ -183,7 +183,7 @@ Test(attach, late_registration_is_heard_later)
 	cr_assert_geq(fd, 0);
 	cr_assert_eq(shmstore_daemon_dispatch(s), 0);
 	fake_reply(f, late.fd, WIRE_REGISTERED, atomic_load(&late.serial), &reg, NULL);
-	/* What an event loop does. */
+	/* An event loop polls, then dispatches. */
 	cr_assert_eq(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000), 1);
 	cr_assert_eq(shmstore_daemon_dispatch(s), 1);
 	cr_assert_eq(f->n_requests[WIRE_HELLO], 1);

@@ -149,7 +149,7 @@ Test(dispatch, unknown_types_flags_magic_and_no_serial_are_refused)
 	}
 }
 
-/* What follows in the tail, after a name at most, is bytes. */
+/* The rest of the tail, after a name at most, is bytes. */
 static bool has_bytes(const struct wire_kind *k)
 {
 	return k->type == WIRE_ACTOR_CALL || k->type == WIRE_ACTOR_DONE ||

@@ -168,7 +168,7 @@ static int note_packed(const struct shmstore_object_info *info, void *arg)
 	return 0;
 }
 
-/* What is got again and again never leaves; of the others all do. */
+/* Objects that are got again and again never leave; the others all do. */
 Test(evict_packed, what_is_used_stays)
 {
 	static bool packed[ALL];

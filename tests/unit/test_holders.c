@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds memory without a name: views of deleted objects, open descriptors,
- * writers; and who only seems to. */
+/* Holders of memory without a name: views of deleted objects, open descriptors,
+ * writers; and those that only seem to hold it. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -508,8 +508,8 @@ Test(packed, child_of_a_fork_keeps_its_views)
 
 #define N_KEYS 12u
 
-/* What a killed process was about: of each key the version that is there, and the
- * one that may be; 0: none. */
+/* The progress of a process that is killed: of each key the version that is there, and
+ * the one that may be; 0: none. */
 static struct told {
 	_Atomic uint64_t done[N_KEYS], begun[N_KEYS];
 } * told;

@@ -75,7 +75,7 @@ Test(packed_keys, what_a_view_shows_gets_one_more_key)
 	cr_assert_eq(shmstore_contains(look, KEY("k")), 0);
 	cr_assert_eq(count_objects(look), 2);
 	cr_assert_eq(shmstore_close(look), 0);
-	/* What only files can do, it does as a file. */
+	/* The object becomes a file where a call can be made of files only. */
 	cr_assert_eq(shmstore_pin(s, KEY("second"), true), 0);
 	cr_assert_eq(get_pattern(s, "second", 100000, 1), 0);
 	ensure_books_close();

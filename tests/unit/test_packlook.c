@@ -54,7 +54,7 @@ static int see(const struct shms_packlook *o, void *arg)
 
 Test(packlook, slot_that_is_used_again_meanwhile)
 {
-	/* Who has no place sees the objects of kept places: a store's always are. */
+	/* A reader without a place sees the objects of kept places; those of a store always are. */
 	struct looking l = {.p = open_pack("a", true)};
 
 	for (unsigned i = 0; i < N; i++)

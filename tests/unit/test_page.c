@@ -131,7 +131,7 @@ static struct shms_page_moved moved_of(int dirfd, const char *name)
 	return moved;
 }
 
-/* Who makes a page of the name of another file has root write into that one. */
+/* A user who makes another file's name a page would have root write into that file. */
 Test(page, others_write_only_into_a_page_that_has_one_name)
 {
 	struct shms_page_moved after;
@@ -174,7 +174,7 @@ Test(page, counters_are_the_ledgers_in_order)
 	cr_assert_eq(c.mapped_n, ledger->mapped_n);
 	cr_assert_eq(c.pool_bytes_max, ledger->pool_bytes_max);
 	cr_assert_eq(c.enospc_n, ledger->enospc_n);
-	/* What others moved to the tier takes no memory here, and back again it does. */
+	/* Bytes that others moved to the tier take no memory here; moved back they do again. */
 	page.moved.bytes = 20;
 	cr_assert_eq(shms_page_linked(&page), ledger->linked_bytes - 20);
 	page.moved.bytes = (uint64_t)-20;

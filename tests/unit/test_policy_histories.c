@@ -102,7 +102,7 @@ static int64_t brings(const struct policy *p, const struct policy_worker *w)
 
 #define KEYS 6
 
-/* What decides, the most important first; the smaller goes first. Not of groups. */
+/* The keys of the order, the most important first; the smaller goes first. Not of groups. */
 static void keys_of(const struct policy *p, const struct policy_worker *w, int64_t ret[KEYS])
 {
 	memset(ret, 0, KEYS * sizeof(*ret));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What quota.h knows of stores' memory: from their pages, honest or not, from surveys,
+/* quota.h's books of stores' memory: from their pages, honest or not, from surveys,
  * and from those that died. */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -158,13 +158,13 @@ Test(quota_books, liars_get_nothing_more)
 	cr_assert_eq(c.n_lies, 1);
 	cr_assert_eq(qt_request(&a, 3, MIB, 0, 0), -EPERM);
 	cr_assert_eq(a.page.granted, 0);
-	/* What d wrote is not believed, and is overwritten by the next grant. */
+	/* The figure that d wrote is not believed, and is overwritten by the next grant. */
 	cr_assert_eq(quota_outstanding(d.q), 0);
 	cr_assert_eq(qt_request(&d, 4, MIB, 0, 0), 0);
 	cr_assert_eq(d.page.granted, MIB);
 }
 
-/* What is there, by a survey: nothing of user 1. */
+/* A survey finds nothing of user 1. */
 static void survey_nothing(void)
 {
 	quota_mark(q);

@@ -236,8 +236,8 @@ Test(recycle, lease_keeps_its_file)
 	ensure_nothing_left();
 }
 
-/* What a child that sits on something of ours does: say ready, wait for a word, check,
- * exit 0 if all is as it was. */
+/* A child that holds something of ours: it says ready, waits for a word, checks, and
+ * exits with 0 if all is as it was. */
 struct holder {
 	int ready[2], go[2];
 	struct shmstore_view *v;

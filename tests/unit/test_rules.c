@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may hand objects to whom: every pair of a rule's two sides, and no other. */
+/* A rule lets users hand objects to others: every pair of its two sides, and no other. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <grp.h>

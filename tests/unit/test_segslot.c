@@ -273,7 +273,7 @@ Test(segslot, an_intent_tells_a_name_that_was_set_on_the_wrong_object)
 	shms_segment_recover(&s.g, 9, true);
 	cr_assert_eq(shms_segword_load(&s.slot.holders[0]), 1 | shms_segholder_name(9));
 	cr_assert_eq(state_of(&s), shms_segstate_make(SHMS_SEG_SEALED, s.generation));
-	/* One that no honest store wrote. */
+	/* An intent that no honest store wrote. */
 	shms_segword_store(&record->intent, UINT64_MAX);
 	shms_segment_recover(&s.g, 9, true);
 	cr_assert_eq(shms_segword_load(&record->intent), 0);

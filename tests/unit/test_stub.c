@@ -77,7 +77,7 @@ Test(stub, every_changed_character_is_another_stub_or_none)
 			changed[i] = (char)c;
 			if (shms_stub_parse(changed, &s) < 0)
 				continue;
-			/* What is accepted is what would be written: one text, one meaning. */
+			/* An accepted text is what would be written: one text, one meaning. */
 			shms_stub_format(&s, again);
 			cr_assert_str_eq(again, changed);
 		}
@@ -133,7 +133,7 @@ Test(stub, what_is_none_is_told_apart)
 	cr_assert_eq(shms_stub_read(dirfd, "file", &s, NULL), -EINVAL);
 	cr_assert_eq(symlinkat("file", dirfd, "link"), 0);
 	cr_assert_eq(shms_stub_read(dirfd, "link", &s, NULL), -EBADMSG);
-	/* One that begins like a stub and does not end. */
+	/* A link that begins like a stub and does not end. */
 	shms_stub_format(&SAMPLE, text);
 	memset(text + strlen(text), '0', sizeof(text) - strlen(text));
 	text[sizeof(text) - 1] = '\0';

@@ -64,7 +64,7 @@ static void ensure_free(const char *path)
 	close(fd);
 }
 
-/* What is locked by whom is to be seen after each call, while its children live. */
+/* Checks after each call, while its children live, that they hold no lock. */
 static void after(const char *what, int result)
 {
 	char path[SCRATCH_PATH + 64];

@@ -101,7 +101,7 @@ static struct scene begin(enum state state, const char *key)
 	return x;
 }
 
-/* What a store's page says that it links, against the blocks of its objects. */
+/* Compares the bytes that a store's page says it links with the blocks of its objects. */
 static int check_ledger(const struct shmstore_store_info *info, void *arg)
 {
 	const struct scene *x = arg;

@@ -36,8 +36,8 @@ struct arbmodel_bytes {
 	bool sealed, reclaimable;
 	bool spill;      /* of the spill path */
 	uint64_t wanted; /* bytes of it that are asked to be spilled and did not come */
-	/* Who pins it: its owner, and other tasks in the order in which they began to. Of these,
-	 * who not because of a withheld PIN alone. */
+	/* The tasks that pin it: its owner, and others in the order in which they began to. Of
+	 * these, who not because of a withheld PIN alone. */
 	bool owner_pins;
 	struct {
 		uint64_t task;

@@ -4,9 +4,9 @@
  * the caller's own (arbmodel.c).
  *
  * Written from the rules, not from the arbiter: where that goes over what has changed, this
- * goes over everything. What is looked up in the arbiter is only what is compared, and two
- * things that the caller cannot know: which reservations count as reclaimable, and who has
- * closed a pool to those below.
+ * goes over everything. The arbiter is asked only for what is compared, and for two things
+ * that the caller cannot know: which reservations count as reclaimable, and who has closed a
+ * pool to those below.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static bool serves(const struct arbmodel_context *c, uint64_t task)
 	return false;
 }
 
-/* Cannot go on by itself. Who waits for a spill can: that ends. */
+/* Cannot go on by itself. A context that waits for a spill can: the spill ends. */
 static bool is_stalled(const struct arbmodel_context *c)
 {
 	return c->state == ARB_BLOCKED || c->state == ARB_BUFN || c->wait;
@@ -62,7 +62,8 @@ static bool is_everybody_stalled(const struct arbmodel *m, bool silent)
 	return true;
 }
 
-/* What all but the spill path may have: its reserve is its own, and what it has beyond that. */
+/* The bytes that all but the spill path may have: the spill path's reserve is its own, and so is
+ * what it has beyond that. */
 static uint64_t room_of(const struct arbmodel *m, const struct arbmodel_pool *p)
 {
 	uint64_t spill = 0;
@@ -85,8 +86,8 @@ static uint64_t wants(const struct arbmodel_context *c, uint64_t pool)
 
 /* ---- sets that can never be served ----------------------------------------------------------- */
 
-/* Whose books a request goes to: the best of the context's tasks, of equal ones the first. Tasks
- * are in the order in which they began. */
+/* The task to whose books a request goes: the best of the context's tasks, of equal ones the
+ * first. Tasks are in the order in which they began. */
 static size_t booked_to(const struct arbmodel *m, const struct arbmodel_context *c)
 {
 	size_t best = m->n_tasks;
@@ -98,8 +99,8 @@ static size_t booked_to(const struct arbmodel *m, const struct arbmodel_context 
 	return best;
 }
 
-/* Who holds it: all that pin it, or of them the one in whose books it is; its owner, where nobody
- * does and it could not be spilled. */
+/* The tasks that hold it: all that pin it, or of them the one in whose books it is; its owner,
+ * where nobody does and it could not be spilled. */
 static uint32_t holders(const struct arbmodel *m, const struct arbmodel_bytes *b, bool all,
 			uint64_t ret[ARBMODEL_PINS + 1])
 {
@@ -512,8 +513,8 @@ static bool are_asked_for(const struct arbmodel *m, const struct arbmodel_contex
 	return false;
 }
 
-/* Who waits for spills waits for some that were asked for, each of which will be answered; or for
- * another who does and is served first. */
+/* A context that waits for spills waits for some that were asked for, each of which will be
+ * answered; or for another context that does and is served first. */
 static bool has_spills(const struct arbmodel *m, const struct arbmodel_context *c)
 {
 	bool any = are_asked_for(m, c);

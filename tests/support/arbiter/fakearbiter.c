@@ -218,7 +218,7 @@ static bool waits(enum arb_op op)
 	       op == ARB_OP_READY;
 }
 
-/* What the core understands as it is, but for the ids. */
+/* Passes on a message that the core understands as it is, but for the ids. */
 static int plain(struct fakearb *a, struct client *c, uint64_t serial, const struct wire_arb *w,
 		 const char *tail)
 {
@@ -271,7 +271,7 @@ static int plain(struct fakearb *a, struct client *c, uint64_t serial, const str
 	return outcome;
 }
 
-/* What was reserved is objects now. */
+/* The reserved bytes are objects now. */
 static int seal(struct fakearb *a, const struct client *c, const struct wire_arb *w)
 {
 	struct arb_message m = {.op = ARB_OP_RELEASE, .reservation = id(c, w->reservation)};
@@ -285,7 +285,7 @@ static int seal(struct fakearb *a, const struct client *c, const struct wire_arb
 
 static void look_at_leases(struct fakearb *a, const struct client *c)
 {
-	/* What the daemon says where a store comes. */
+	/* The daemon says this where a store comes. */
 	if (a->lease)
 		atomic_store(&fakearb_lease_of(a, c, 0)->max, a->small);
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
