@@ -66,9 +66,9 @@ void arbvictim_run(struct arbvictim *v)
 }
 
 /*
- * What is charged to a lease and never given back, no book shows: it looks like room for what will
- * be reserved. So all that there is is asked for, for which the daemon takes leases back. Nothing
- * is to be told of a connection that has ended, and with it all of this.
+ * Bytes that are charged to a lease and never given back show in no book: they look like room for
+ * later reservations. So all that there is is asked for, for which the daemon takes leases back.
+ * Nothing is to be told of a connection that has ended, and with it all of this.
  */
 static void take_all(struct arbvictim *v, uint64_t kernel)
 {

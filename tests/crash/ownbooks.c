@@ -90,8 +90,8 @@ const char *own_books_settle(struct shmstore_client *client, const char *path, b
 			return bad;
 		if (clock_ms() >= end_ms)
 			break;
-		/* What is done without a word to the daemon (by who dies before it is
-		 * registered) it sees when it looks. */
+		/* Changes that the daemon was not told of (by a process that died before it was
+		 * registered) are found by its survey. */
 		bad = survey(client, path);
 		if (bad)
 			return bad;

@@ -148,8 +148,8 @@ int stage_strike(struct stage *st)
 	w->shared->message[0] = '\0';
 	int rc = survivor_stop(&st->survivor, w);
 	st->built = false;
-	/* What takes the tier away must leave nothing of it that is in the way of the next one,
-	 * or is too much beside it. */
+	/* The tier's removal must leave nothing of it that is in the way of the next one, or is too
+	 * much beside it. */
 	if (rc == 0 && (w->sc->flags & TIER) && (w->sc->flags & FRESH))
 		rc = make_partition(w);
 	if (rc == 0) {

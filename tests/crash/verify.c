@@ -300,8 +300,8 @@ static int check_books(struct world *w, const struct shmstore_usage *u)
 	return 0;
 }
 
-/* What a dead process's io_uring held is free a moment after its death. Who holds what is left in
- * the end is asked then only. */
+/* Memory that a dead process's io_uring held is free a moment after its death. The holders of the
+ * rest are looked up only at the end. */
 static int wait_for_memory(struct world *w, struct shmstore_usage *ret)
 {
 	for (uint64_t until = world_now_boot_ms() + DEADLINE_MS; world_now_boot_ms() <= until;) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of shmstore.dask.amm share."""
+"""Helpers of the tests of shmstore.dask.amm."""
 
 from __future__ import annotations
 

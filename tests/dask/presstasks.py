@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests' tasks under memory pressure do; imported by the workers."""
+"""Tasks of the tests under memory pressure; imported by the workers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be shared goes the ordinary way, says so, and the job ends right."""
+"""Values that cannot be shared go the ordinary way, the log says so, and the job ends right."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker changes in its process: garbage is not looked for in libraries, threads give way
+"""A worker's changes to its process: garbage is not looked for in libraries, threads give way
 sooner, descriptors have room."""
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def test_a_worker_that_is_killed_amid_a_shuffle_loses_nothing(place):
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGKILL)
         assert np.array_equal(future.result(timeout=120), expected())
-    # What the killed one had promised, and nobody came for, stays until its lease has ended.
+    # A shard that the killed worker promised, and nobody came for, stays until its lease has ended.
     wait_until(lambda: place.partition.gc() is not None and place.stores() == [], "its store goes")
     assert place.partition.usage(full=True).ghosts == 0
 
@@ -298,7 +298,7 @@ def test_an_output_that_is_needed_again_begins_its_shuffle_again(place):
 
 
 class Waiting:
-    """What a run of stock's is to Kept, on a disk that is a dictionary."""
+    """Stand-in for a run of stock's, as Kept uses it, on a disk that is a dictionary."""
 
     on_disk = True
 

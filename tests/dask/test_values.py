@@ -191,7 +191,7 @@ def test_a_put_that_is_cancelled_leaves_no_object(place, tier, monkeypatch):
 
 
 class Device:
-    """What arrays on a device show of themselves."""
+    """Stand-in for an array on a device, with the attributes of one."""
 
     __cuda_array_interface__ = {"shape": (MIB,), "typestr": "|u1", "data": (0, False), "version": 3}
     reduced = 0

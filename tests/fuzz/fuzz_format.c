@@ -4,7 +4,7 @@
  *
  * The first byte says how far the input is helped past the checks that random bytes never pass, so
  * that those behind them are reached: FIX_FRAME sets magic, version and sizes, FIX_HASH recomputes
- * the header's hash. What is accepted is used in full: every byte of key, metadata and buffers is
+ * the header's hash. Accepted input is used in full: every byte of key, metadata and buffers is
  * read within a block of exactly the file's size, and must lie where the format's rules say.
  */
 #include <errno.h>

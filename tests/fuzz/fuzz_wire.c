@@ -5,8 +5,8 @@
  *
  * Input: a byte of mode, then packets, each a byte of type, two of size, and so many bytes. RAW:
  * they are the packet. Else they are body and tail of a message of that type, whose header is made
- * right, so that handlers are reached. What must hold: every answer is well-formed; a fault is
- * answered by ERROR, once, and nothing after it; when the client has gone, its connection is.
+ * right, so that handlers are reached. Invariants: every answer is well-formed; a fault is answered
+ * by ERROR, once, and nothing after it; when the client has gone, its connection is.
  */
 #include <string.h>
 #include <sys/socket.h>

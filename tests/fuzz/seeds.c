@@ -419,7 +419,7 @@ static void write_profile_seeds(const char *dir)
 	profile_free(p);
 }
 
-/* What kernels say, whole and odd; see fuzz_memtext.c for the first byte. */
+/* Texts of kernels, whole and odd; see fuzz_memtext.c for the first byte. */
 static void write_memtext_seeds(const char *dir)
 {
 	static const struct {
@@ -459,8 +459,8 @@ static void write_memtext_seeds(const char *dir)
 			   strlen(texts[i].text));
 }
 
-/* What follows a fixed header (fuzz_segment.c): control, records, hints, slots of a segment in
- * which objects are held, promised and free. */
+/* The part of a segment behind its fixed header (fuzz_segment.c): control, records, hints, slots;
+ * its objects are held, promised and free. */
 static void write_segment_seeds(const char *dir)
 {
 	char name[32];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of admission share: a made-up host of 128 MiB under a real daemon, requests to its
+"""Helpers of the tests of admission: a made-up host of 128 MiB under a real daemon, requests to its
 gate, and a process that asks by the package. The fixtures are known to all tests (conftest.py)."""
 import os
 import subprocess

@@ -2,9 +2,9 @@
 """shmstore-admin arb: a real daemon, real clients that wait, are rolled back and cancelled, and
 what an operator sees of it and can do about it.
 
-Who gets memory when is the core's and the daemon's to be tested (replay, test_daemon_arbiter.py).
-Here: that what is shown is so, that an order does what it says to whom it says, and that what
-cannot be is refused in words.
+The order of grants is tested with the core and the daemon (replay, test_daemon_arbiter.py). Here:
+that what is shown is so, that an order does what it says to whom it says, and that what cannot be
+is refused in words.
 """
 import csv
 import datetime
@@ -247,7 +247,7 @@ def test_cancel_of_a_task(host):
 
 
 def test_cancel_of_another_process(host):
-    """What waits is in a process of its own, as a worker's would be."""
+    """The waiting request is in a process of its own, as a worker's would be."""
     a = host.client("a")
     a.task(1)
     a.reserved(1, 40 * MIB)

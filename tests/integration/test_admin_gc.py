@@ -64,7 +64,7 @@ def test_gc_of_all_partitions_on_tmpfs(bare, actors, tmp_path):
     assert f"{mine.path}:" in said and f"{other.path}:" in said
     assert mine.json("du")["stores"] == [] and other.json("du")["stores"] == []
     assert "no garbage" in mine("gc", "--all", env=env, partition=False).out
-    # Who finds no room is told whose partitions lie on the same mount.
+    # A put that finds no room says whose partitions lie on the same mount.
     mine("put", "full", "a", stdin=bytes(40 << 20))
     full = mine("put", "full", "b", stdin=bytes(40 << 20), code=1).err
     assert ("user 65534's shmstore-65534: as root, shmstore-admin gc --all" in full and

@@ -2,9 +2,9 @@
 """The memory arbiter in a real daemon: withheld replies, what the kernel counts, up-calls, and what
 is left when somebody dies, stops or lies.
 
-Who gets memory when is the core's (unit/test_arbiter_*.c, replay); what a program makes
-of an outcome is the library's. Clients here are made by hand (arbwire.py), so that they
-can do what no library would.
+The order of grants is tested with the core (unit/test_arbiter_*.c, replay), a program's handling of
+outcomes with the library. Clients here are made by hand (arbwire.py), so that they can do what no
+library would.
 """
 import os
 import re
@@ -242,8 +242,8 @@ def test_killed_client_leaves_nothing(host):
 
 
 def test_what_the_dead_leave_is_on_its_way_back(host):
-    """Who waits alone beside a dead store's memory is not stuck: nobody is rolled back
-    for what comes by itself."""
+    """A request that waits alone beside a dead store's memory is not stuck: nobody is rolled back
+    for memory that comes back by itself."""
     b = host.client("b")
     b.task(1)
     dead = host.process("dead")

@@ -184,7 +184,7 @@ def test_bad_reload_is_refused_and_the_old_one_stays(make_daemon, place):
     assert hard(daemon) == 10 * MIB
     with daemon.wire() as wire:
         wire.ping()
-    # What cannot change is refused as a whole.
+    # A file with a change that needs a restart is refused as a whole.
     daemon.write_config('partition "/dev/shm/another" { }\n' + partition(place, " limit = 20M\n"))
     reload_and_wait(daemon)
     assert "needs a restart" in daemon.log() and hard(daemon) == 10 * MIB

@@ -21,7 +21,7 @@ from daemon import wait_for
 from fixture import NOBODY, ROOT
 from webscene import TERMS
 
-# What differs from one answer to the next on a quiet partition.
+# Members that differ from one answer to the next on a quiet partition.
 MOMENTS = {"time", "ledgers_time", "age_seconds", "sequence", "survey_sequence", "duration_seconds",
            "surveying", "requests", "connections", "clients", "events"}
 
@@ -417,7 +417,7 @@ def test_slow_clients_disturb_nobody(daemon):
         with daemon.wire() as wire:
             for cookie in range(200):
                 wire.ping(cookie)
-        # Who says nothing for ten seconds is let go, with a word or without.
+        # A client that is silent for ten seconds is disconnected, with an answer or without.
         slow[0].settimeout(60)
         while slow[0].recv(1000):
             pass

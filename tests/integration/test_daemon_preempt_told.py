@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told of a preemption, by message and through the library: the process that runs the task,
-and the one whose task started it; idle workers, which go first; a daemon that may not signal; and
-what runs when a daemon is killed is known to the next one."""
+"""Notices of a preemption, by message and through the library, to the process that runs the task
+and to the one whose task started it; idle workers, which go first; a daemon that may not signal;
+and what runs when a daemon is killed is known to the next one."""
 import json
 import os
 import signal
@@ -71,7 +71,7 @@ class Hog:
         return self.process.stdout.readline()
 
     def hear(self, begun=False):
-        """What it is told next. begun: it listens already, as it may be ended soon after."""
+        """The next message to it. begun: it listens already, as it may be ended soon after."""
         if not begun:
             self.begin("hear")
         return json.loads(self.process.stdout.readline())
@@ -97,8 +97,8 @@ def push(daemon, never):
 
 
 def test_the_task_and_its_owner_are_told(scene, hogs):
-    """The notice to both; of the loss only the owner can hear. What another user, or one who did
-    not ask for it, has to do with nothing is told to nobody."""
+    """The notice to both; of the loss only the owner can hear. A bystander, and a process that did
+    not ask for notices, hear of neither."""
     daemon, worker = scene()
     never = worker("NEVER", 20)
     owner, bystander, deaf = (hogs(daemon, "NEVER", 1, flags=flags) for flags in (TOLD, TOLD, 0))
@@ -296,7 +296,7 @@ def test_what_ran_is_known_to_the_next_daemon(gated, library):
         assert ask(wire, declared=MIB).task > second
     assert child("a.done()") == "None" and parent("a.done()") == "None"
     wait_for("both have ended", lambda: gate(daemon)["running"] == 0)
-    # One that ended while no daemon was there is not told.
+    # The next daemon is not told of a task that ended while no daemon was there.
     parent(RUN.format("declared=1 << 20"))
     child(RUN.format("declared=1 << 20"))
     daemon.kill()
@@ -421,8 +421,8 @@ def test_killed_amid_a_preemption_the_next_daemon_begins_anew(scene, library):
 
 
 def test_killed_between_the_signals(scene, hogs):
-    """One that SIGTERM did not end lives on without a daemon; the next one, which is told of
-    nothing, leaves it alone."""
+    """A process that SIGTERM did not end lives on without a daemon; the next daemon, which is told
+    of nothing, leaves it alone."""
     daemon, worker = scene(preempt_term="20s")
     stubborn, never = worker("LOW", 40), worker("NEVER", 20)
     stubborn.tell("ignore")

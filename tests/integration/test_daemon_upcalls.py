@@ -63,7 +63,7 @@ def test_client_is_asked_to_make_room(host):  # noqa: F811
 
 
 def test_channel_is_answered_before_it_is_used(host):  # noqa: F811
-    """What was unpinned before is asked for by the opening itself, where somebody waits."""
+    """The opening of a channel asks for reservations unpinned before, where somebody waits."""
     a = host.client("a")
     a.task(1)
     a.task(2)
@@ -154,7 +154,7 @@ def test_a_private_pool_is_no_pressure(host):
     waits, _ = a.reserve(2, 8 * MIB, pool=2)
     wait_for("it waits", lambda: host.pool("own")["waiting"] == 1)
     assert host.pool()["level"] == 0 and host.pool("own")["level"] == 1
-    # What is told first is the partition's own.
+    # The first message of pressure is the partition's own.
     b.task(1)
     held = b.reserved(1, 40 * MIB)
     b.task(2)

@@ -76,7 +76,7 @@ def test_receivers_stores_share_it(scene):
     assert bob.same("k", SIZE, 1) and second.same("k", SIZE, 1)
     names = [f"{scene.path}/stores/{store}/objects/k" for store in ("alice", "bob", "second")]
     assert len({os.stat(name).st_ino for name in names}) == 1 and os.stat(names[0]).st_nlink == 3
-    # What it shows under another key is a copy: the file cannot be linked again.
+    # The same object under another key is a copy: the file cannot be linked again.
     bob("hold", "v", "k")
     bob("alias", "v", "copy")
     bob("drop", "v")
@@ -128,7 +128,7 @@ def test_no_rule_no_handoff(scene):
     for store in ("alice", "bob", "eve"):
         assert os.listdir(f"{scene.path}/stores/{store}/handoff") == []
     assert [scene.inbox(uid) for uid in (0, ALICE, BOB, EVE)] == [[], [], [], []]
-    # What BOB received he may not hand to anybody else, rule or not: it is not his.
+    # BOB may not hand a received object to anybody else, rule or not: it is not his.
     bob("adopt", "x", *alice("handoff_to", "k", BOB, 60000))
     assert bob.code("handoff_to", "x", EVE, 60000) == errno.EPERM
     events = [event for event in scene.wire(0).query("events")["events"]
@@ -290,7 +290,7 @@ def test_quota_of_another_is_not_touched(scene):
     for i in range(8):
         assert put(scene, alice, f"k{i}", i) == 0
         bob("adopt", f"k{i}", *alice("handoff_to", f"k{i}", BOB, 60000))
-    # What ALICE gave is ALICE's still: BOB has all of his own.
+    # Objects that ALICE gave still count as ALICE's: BOB has all of his own limit.
     for i in range(12):
         assert put(scene, bob, f"own{i}", i) == 0
     n = 8

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed beside the programs: units that systemd accepts and finds tight, and under
-whose limits the daemon still does its work; names of users, profile, dashboard and alerts that
-are about what there is."""
+"""Files that are installed beside the programs: units that systemd accepts and finds tight, and
+under whose limits the daemon still does its work; names of users, profile, dashboard and alerts
+that are about what there is."""
 import json
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What three users on one shared partition may try on each other's files and names
+"""Attempts of three users on one shared partition at each other's files and names
 (docs/security.md); the daemon: test_daemon_users.py."""
 import errno
 import fcntl

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs of mutants share: a mutant, and playing one after the other.
+"""Helpers of the programs of mutants: a mutant, and playing one after the other.
 
 A mutant is one guard of the sources made wrong. It stands in a list named MUTANTS of its program,
 and it counts only as long as its text stands in its file exactly once: tests/mutants/in_place looks

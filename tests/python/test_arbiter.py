@@ -2,7 +2,7 @@
 """shmstore.arbiter against a real daemon: who waits, who is given memory, who is told to roll back,
 and that nothing is left behind.
 
-What with_retry does with outcomes, in every order, is tested in test_retrying.py.
+The handling of outcomes by with_retry, in every order, is tested in test_retrying.py.
 """
 
 from __future__ import annotations

@@ -464,8 +464,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", METHODS)
 def test_a_child_that_installs_as_it_is_imported_belongs_to_its_parents_job(
         place, tmp_path, method, early):
-    """What it sent is there when it has ended. early: each interpreter installs as it begins, that
-    of the fork server, too."""
+    """The values that the child sent are there when it has ended. early: each interpreter installs
+    as it begins, that of the fork server, too."""
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "sitecustomize.py").write_text("import shmstore.multiprocessing; "
                                                "shmstore.multiprocessing.install()" if early

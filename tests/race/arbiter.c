@@ -48,7 +48,7 @@ static _Atomic unsigned n_running = THREADS + 1, n_done, n_failed, n_async, n_ha
 static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shmstore_arb_reservation given;
 
-/* What any call may end with here. */
+/* The results that any call may have here. */
 static bool may_be(int r)
 {
 	return r == 0 || r == SHMSTORE_ARB_RETRY || r == SHMSTORE_ARB_SPLIT ||
@@ -109,7 +109,7 @@ static int attempt(void *ctx, void *item)
 	struct shmstore_arb_reservation r[3];
 	int result = must(shmstore_arb_reserve(world.s, PART, p->bytes / 2, &how, &r[0]));
 
-	/* What is reserved already is released by who called us. */
+	/* The caller releases earlier reservations when a later call fails. */
 	if (result == 0)
 		result = must(shmstore_arb_reserve(world.s, PART, 5000, &how, &r[1]));
 	if (result == 0)
@@ -176,7 +176,7 @@ static void *work(void *arg)
 		w->n_attempts += job.n_attempts;
 		w->n_splits += job.n_splits;
 	}
-	/* Who does nothing more must not look like somebody who runs. */
+	/* A thread that does nothing more must not look like one that runs. */
 	ENSURE(shmstore_arb_unbind(world.s, w->context, NULL, 0) == 0);
 	n_running--;
 	return NULL;

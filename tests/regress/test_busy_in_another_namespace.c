@@ -39,7 +39,7 @@ static pid_t holder(int tell)
 	pid = fork();
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		/* What it says of itself it finds there. */
+		/* The process finds in /proc what it says of itself as the owner. */
 		if (mount("proc", "/proc", "proc", 0, NULL) < 0)
 			_exit(write(tell, "n", 1) != 1);
 		scratch_store("s");

@@ -334,7 +334,7 @@ Test(error_detail, every_public_function_says_why_it_failed)
 	shmstore_partition_unref(p);
 }
 
-/* What must be in the sentence of the failure that was just returned. */
+/* The detail of the failure that was just returned must contain the part. */
 static void ensure_says(int error, int expected, const char *part)
 {
 	cr_assert_eq(error, expected, "%d: %s", error, shmstore_error_detail());
@@ -357,7 +357,7 @@ Test(error_detail, a_full_partition_says_how_much_was_asked_for_and_is_free)
 	ensure_says(shmstore_put(s, KEY("k"), NULL, 0, &iov, 1, 0), -ENOSPC, "2097152");
 	ensure_says(shmstore_create(s, KEY("k"), 0, &(uint64_t){1 << 30}, 1, 0, &w), -ENOSPC,
 		    "10737");
-	/* What comes next is not about it. */
+	/* The next failure's detail is not about it. */
 	ensure_says(shmstore_delete(s, KEY("k")), -ENOENT, "no object has the key k");
 	ensure_forgotten();
 	cr_assert_eq(shmstore_close(s), 0);

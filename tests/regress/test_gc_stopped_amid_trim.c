@@ -2,7 +2,7 @@
 /*
  * A gc that was stopped while it gave memory of a kept store's segments back held the store's lock,
  * and the owner's byte of the segment: the store could not be opened until somebody let it go on,
- * or killed it. What it does when it goes on must harm nothing that was put meanwhile.
+ * or killed it. A gc that goes on must harm nothing that was put meanwhile.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

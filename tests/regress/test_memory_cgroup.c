@@ -97,7 +97,7 @@ static void fill(const char *pack_max, uint64_t size)
 	}
 	cr_assert_eq(r, -ENOSPC, "after %ju of %ju bytes: %d", (uintmax_t)n, (uintmax_t)size, r);
 	cr_assert_gt(n * size, LIMIT / 4);
-	/* What is deleted makes room. */
+	/* Deleted objects make room. */
 	for (uint64_t i = 0; i < n / 2; i++) {
 		snprintf(key, sizeof(key), "%ju", (uintmax_t)i);
 		cr_assert_eq(other_delete(&o, key), 0);

@@ -50,7 +50,7 @@ static uint64_t used(void)
 	return u.used;
 }
 
-/* What is there when all is collected that the dead left. */
+/* The bytes in use when all that the dead left is collected. */
 static uint64_t used_after_gc(void)
 {
 	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);

@@ -44,7 +44,7 @@ static void removes(const char *name, const char *what)
 		cr_assert_not_null(strstr(said, "somebody removed the store"), "%s", said);
 		cr_assert_not_null(strstr(said, "open it again"), "%s", said);
 	}
-	/* What is in memory, or has a name still, can be read. */
+	/* An object that is in memory, or still has a name, can be read. */
 	if (packs() || *what == '.')
 		cr_assert_eq(get_pattern(s, "a", 100, 1), 0);
 	cr_assert_leq(shmstore_close(s), 0);

@@ -80,8 +80,8 @@ Test(tier_names_fair, who_is_not_the_owner_gets_them_too)
 	ensure_tier_empty();
 }
 
-/* Who said so and was killed does not come: the owner goes on after some
- * milliseconds, and forgets it. */
+/* A waiter that said so and was killed does not come: the owner goes on after some milliseconds,
+ * and forgets it. */
 Test(tier_names_fair, who_waits_and_dies_is_forgotten)
 {
 	int fd;

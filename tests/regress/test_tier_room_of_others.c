@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a put of one process evicted for itself puts of other processes took, again and again: with
- * 64 threads it had its memory after a second. An eviction for a put says so now, by a lock on a
- * byte, and a put that was refused once waits for it before it takes anything.
+ * Puts of other processes took the memory that a put of one process had evicted for itself, again
+ * and again: with 64 threads it had its memory after a second. An eviction for a put says so now,
+ * by a lock on a byte, and a put that was refused once waits for it before it takes anything.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -121,7 +121,7 @@ Test(tier_room_of_others, an_eviction_for_a_put_says_so)
 	cr_assert_gt(n_moved, 0);
 	cr_assert_eq(n_marked, n_moved);
 	cr_assert_eq(byte(F_OFD_GETLK, F_WRLCK), F_UNLCK);
-	/* One that is asked for is nobody's. */
+	/* A demotion that is asked for is for nobody's put. */
 	n_marked = n_moved = 0;
 	cr_assert_eq(shmstore_demote(s, KEY("new"), 0), 0);
 	cr_assert_eq(n_moved, 1);

@@ -14,7 +14,7 @@
 
 static struct shmstore *other; /* set: brings "a" back before the next stub is opened */
 
-/* Who reads a stub opens it as it is. */
+/* The library opens the name itself (O_NOFOLLOW) to read a stub. */
 int openat(int dirfd, const char *name, int flags, ...)
 {
 	typedef int fn(int, const char *, int, ...);

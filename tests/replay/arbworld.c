@@ -4,7 +4,7 @@
  *
  * Every message is followed by what the arbiter asks for until nothing moves: a spill takes the
  * whole reservation, as objects are spilled, and is done at once unless the script holds spills
- * back. One that is called off while it is held back is never done.
+ * back. A spill that is called off while it is held back is never done.
  *
  * The contract is watched meanwhile (fault): no reply to a thread that does not wait,
  * none withheld unsaid, all invariants hold. No thread or clock is real, so a script
@@ -157,7 +157,7 @@ static void completed(struct arbworld *w, struct arbworld_thread *t, enum arb_ou
 	t->n_asked = 0;
 }
 
-/* One that was asked for already is asked for anew, or called off. */
+/* A spill that was asked for already is asked for anew, or called off. */
 static void take_spill(struct arbworld *w, const struct arb_reply *r)
 {
 	struct arb_reply *more;

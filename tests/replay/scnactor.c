@@ -11,7 +11,7 @@
 
 #define ORDERS 128u
 
-/* What was asked for and is not done yet: the module must not be called from within its call. */
+/* Orders that are given and not done yet: the module must not be called from within its call. */
 struct play {
 	struct ckpt_state *s;
 	const struct scn_actor *a;

@@ -3,8 +3,9 @@
  * script.c: reads a file whole and cuts it into lines of words.
  *
  * The words of a line lie in a copy of it, one after the other, and the array of their addresses
- * before them: one allocation for each line. What a line means is the format's business; here only
- * what cannot be cut into words is wrong. Rejected: reading line by line, because loops go back.
+ * before them: one allocation for each line. The meaning of a line is the format's business; the
+ * only error here is a line that cannot be cut into words. Rejected: reading line by line, because
+ * loops go back.
  */
 #include "script.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vclock.c: a heap of what is to happen, and a stack of its own for each runner (ucontext).
- * Threads were rejected: which of them goes first at one point of time is the kernel's
- * choice, and a run could not be repeated. What happens at the same time happens in the
- * order in which it was asked for.
+ * vclock.c: a heap of what is to happen, and a stack of its own for each runner (ucontext). Threads
+ * were rejected: which of them goes first at one point of time is the kernel's choice, and a run
+ * could not be repeated. Events of the same time happen in the order in which they were asked for.
  */
 #include "vclock.h"
 

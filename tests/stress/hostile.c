@@ -193,7 +193,7 @@ static int no_word(const struct shmstore_verify_finding *finding, void *arg)
 	return 0;
 }
 
-/* What looks at all stores, those that are harmed, too. */
+/* Calls that look at all stores, the harmed ones, too. */
 static void survey(struct worker *w)
 {
 	struct shmstore_usage usage;

@@ -111,8 +111,8 @@ void segstore_leave_orphans(struct segstore *s);
 /* Everything goes in good order. */
 void segstore_end(struct segstore *s);
 
-/* What gc does with the segments of a store whose process is dead. gone: the store goes, else only
- * its dead are recovered. Links that are left. */
+/* Collects the segments of a store whose process is dead, as gc does. gone: the store goes, else
+ * only its dead are recovered. Links that are left. */
 unsigned segworld_gc(struct segboard *b, int root_fd, uint32_t number, bool gone);
 /* All stores are dead: the place of that one in each of its segments is given
  * back, and the links stay. */

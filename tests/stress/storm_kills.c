@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storm_kills.c: workers that are killed at random instructions, over and over: by the
- * kernel's timer, six at a time; or after a random number of instructions, one at a time. Two
- * workers live on all the time, who hold what the dead gave them, give them more, and collect
- * what they left. What must be there afterwards is in the book of keys (storm.h), and each
- * next worker of a store looks.
+ * storm_kills.c: workers that are killed at random instructions, over and over: by the kernel's
+ * timer, six at a time; or after a random number of instructions, one at a time. Two workers live
+ * on all the time, who hold what the dead gave them, give them more, and collect what they left.
+ * The book of keys (storm.h) says what must be there afterwards, and each next worker of a store
+ * looks.
  */
 #include <errno.h>
 #include <signal.h>

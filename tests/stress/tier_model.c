@@ -69,7 +69,7 @@ struct place run_look(struct run *r, unsigned s, unsigned k)
 	return p;
 }
 
-/* What a call that needs the object's bytes must answer. */
+/* The answer that is expected of a call that needs the object's bytes. */
 int run_expected(const struct run *r, unsigned s, unsigned k, const struct place *p)
 {
 	if (!r->slots[s][k].content.seed)

@@ -224,7 +224,7 @@ static void request(struct fake *f, size_t at, const unsigned char *packet, size
 	int fd = k->fds[at];
 	size_t body_size;
 
-	/* What the library sends is right, whatever it is sent. */
+	/* The library's messages are valid, whatever it is sent. */
 	ENSURE(wire_check(packet, n, true, &reason) == 0);
 	memcpy(&h, packet, sizeof(h));
 	body_size = n - sizeof(h) - h.tail;

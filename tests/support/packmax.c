@@ -13,7 +13,7 @@ int __wrap_shmstore_open(struct shmstore_partition *p, const char *name,
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 
-	/* What a program of another version says is the test's business. */
+	/* The options of a program of another version are the test's business. */
 	if (options && options->size != sizeof(o))
 		return __real_shmstore_open(p, name, options, ret);
 	if (options)

@@ -91,8 +91,8 @@ void qm_allow(struct world *w, int group)
 					       : w->hard[group];
 }
 
-/* What one store has in flight is believed up to its limits: less than that is not set
- * here (quota_credit.c, doubt). */
+/* A store's bytes in flight are believed up to its limits: no limit below them is set here
+ * (quota_credit.c, doubt). */
 static uint64_t at_least_flight(const struct world *w, int group, uint64_t hard)
 {
 	for (size_t i = 0; hard && i < STORES; i++) {
@@ -152,7 +152,7 @@ static void survey_ends(struct world *w)
 		enum wire_limit kind;
 		char id[16];
 
-		/* Who takes nothing is not named. */
+		/* A group that takes nothing is not named. */
 		qm_name_group(g, &kind, id);
 		if (w->seen[g])
 			quota_rebase(w->q, kind, id, w->seen[g]);
@@ -181,7 +181,7 @@ void qm_step_survey(struct world *w)
 					: 0;
 	}
 	if (w->cursor == OBJECTS && !counting_somewhere(w)) {
-		/* What is not named yet is found in /proc, at the end. */
+		/* Memory that is not named yet is found in /proc, at the end. */
 		for (size_t i = 0; i < STORES; i++) {
 			const struct process *p = &w->processes[i];
 
@@ -257,7 +257,7 @@ void qm_start_daemon(struct world *w)
 
 void qm_kill_daemon(struct world *w)
 {
-	/* All that it knew is gone; the pages stay. Who waits finds its connection closed. */
+	/* All that it knew is gone; the pages stay. A waiting store finds its connection closed. */
 	w->marked = false;
 	w->q = quota_free(w->q);
 	memset(w->waits, 0, sizeof(w->waits));

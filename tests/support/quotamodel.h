@@ -2,7 +2,7 @@
 /*
  * quotamodel.h: the world that test_quota_model.c plays: stores that share a partition, step by
  * step (quotastores.c), and a daemon that holds quota over them, surveys, dies and comes again
- * (quotadaemon.c). What must hold, and who does what when, is in the test.
+ * (quotadaemon.c). The invariants, and the choice of who does what when, are in the test.
  */
 #ifndef SHMSTORE_TEST_QUOTAMODEL_H
 #define SHMSTORE_TEST_QUOTAMODEL_H

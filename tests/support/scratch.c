@@ -2,7 +2,7 @@
 /*
  * scratch.c: see scratch.h. The mount lives in a mount namespace that only this process and its
  * children see: nothing has to be unmounted, also after SIGKILL. It covers /mnt, so that no mount
- * point has to be made either. What is not ours to clean up (a directory in /dev/shm of a killed
+ * point has to be made either. A directory that is not ours to clean up (in /dev/shm, of a killed
  * test of an ordinary user) is named by pid, and tests/run removes it.
  */
 #include "scratch.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What put, create, adopt and promote do in a store that arbitrates: reserved before memory is
- * taken, said after it, given back where it was not. */
+/* Put, create, adopt and promote in a store that arbitrates: bytes are reserved before memory is
+ * taken, reported after it, and given back where none was taken. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <sys/uio.h>
@@ -337,7 +337,7 @@ Test(arb_put, get_returns_outcomes_too)
 	cr_assert(fakearb_settled(c.a, false));
 	cr_assert_eq(shmstore_demote(c.s, KEY("z"), 0), 0);
 	fakearb_resize(c.a, BLOCKS / 2);
-	/* What is compressed on disk cannot be read there: it needs the room. */
+	/* An object that is compressed on disk cannot be read there: it needs the room. */
 	cr_assert_eq(shmstore_arb_inject(c.s, NULL, SHMSTORE_ARB_INJECT_RETRY, 1, 0, 0), 0);
 	cr_assert_eq(shmstore_get(c.s, KEY("z"), 0, &v), SHMSTORE_ARB_RETRY);
 	cr_assert_eq(shmstore_arb_ready(c.s, NULL), 0);
@@ -381,7 +381,7 @@ static unsigned n_packed(const struct arbcase *c)
 	return n;
 }
 
-/* What a segment grows by is reserved; what is put there is not reserved again. */
+/* The growth of a segment is reserved; objects that are put there are not reserved again. */
 Test(arb_put, segment_is_reserved_as_it_grows)
 {
 	struct arbcase c = begin_packing(8 * ARB_MIB, 0);

@@ -212,7 +212,7 @@ Test(arb_reserve, recalled_lease_serves_others)
 	cr_assert_eq(shmstore_arb_bind(s, NULL, task), 0);
 	cr_assert_eq(shmstore_arb_reserve(s, PART, ARB_MIB - 4096, NULL, &big), 0);
 	cr_assert_eq(fakearb_used(c.a), ARB_MIB);
-	/* Who wants even that gets it when it is given back: the page says that somebody waits. */
+	/* A request for even that is granted once it is given back: the page says it waits. */
 	arbwaiter_start(&w, s, arbcase_task(s, 4), 4096, 0);
 	cr_assert(fakearb_waits(c.a, 1));
 	cr_assert_eq(shmstore_arb_release(c.s, &own), 0);

@@ -197,7 +197,7 @@ Test(codec, noise_is_not_worth_it)
 	cr_assert_eq(choice(FRAME, 1), SHMS_CODEC_RAW);
 }
 
-/* What lies in an object of 1 MiB before its first byte says nothing of the others. */
+/* The header before the first byte of an object of 1 MiB says nothing of the bytes behind it. */
 Test(codec, noise_behind_an_objects_header_is_not_worth_it)
 {
 	fill8(float_noise);

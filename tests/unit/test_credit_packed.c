@@ -77,8 +77,8 @@ static size_t some_size(uint64_t n)
 	return n % 7 == 0 ? n % PACK_MAX : n % 3 ? n % 9000 : n % 64;
 }
 
-/* Whatever two stores that pack do to each other, fresh - last of both is what the file system grew
- * by, and nothing is charged unsettled. */
+/* In any history of two stores that pack, fresh - last of both is what the file system grew by, and
+ * nothing is charged unsettled. */
 static void random_history(struct life *l, struct shmstore *other, struct wire_credit *theirs,
 			   uint64_t seed)
 {
@@ -172,7 +172,7 @@ Test(credit_packed, granted_bytes_are_never_passed)
 
 		cr_assert_gt(n * size, MIB, "%u of %zu", n, size);
 		cr_assert_gt(count_packed_objects(l.s), (int)n / 2);
-		/* What is deleted makes room for as much, without another grant. */
+		/* Deleted objects make room for as much, without another grant. */
 		for (unsigned i = 0; i < n; i++) {
 			char key[16];
 

@@ -105,7 +105,7 @@ Test(engine_process, does_without_what_it_has_no_descriptors_for)
 
 /* ---- where io_uring is refused --------------------------------------------------------------- */
 
-/* What a container's filter does. */
+/* Refuses io_uring, as a container's filter does. */
 static void forbid_io_uring(void)
 {
 	struct sock_filter filter[] = {

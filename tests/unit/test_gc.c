@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes, what stays and why; and that a dry run tells exactly what a run does. */
+/* gc's choice: what goes, what stays and why; and a dry run tells exactly what a run does. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>

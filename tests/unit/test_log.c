@@ -20,7 +20,7 @@ static void redirect(void)
 	close(pipe_fds[1]);
 }
 
-/* What was written so far, and standard error as it was. */
+/* Restores standard error, and returns the text written so far. */
 static const char *written(void)
 {
 	static char text[60000];

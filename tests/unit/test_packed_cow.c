@@ -130,7 +130,7 @@ Test(packed_cow, small_values_are_copied)
 	ensure_nothing_left();
 }
 
-/* What of it nobody has touched yet is read out of the segment as late as it is touched. */
+/* Pages of a view that nobody has touched yet are read out of the segment when they are touched. */
 static void keeps_its_object(struct shmstore *owner, struct shmstore *s)
 {
 	struct shmstore_view *v = get_view(s, "b", SHMSTORE_COW),

@@ -124,7 +124,7 @@ Test(packed_sums, get_finds_damage)
 	ensure_nothing_left();
 }
 
-/* What is between buffers belongs to what is summed, and lay in an object before. */
+/* The gaps between buffers belong to what is summed, and lay in an object before. */
 Test(packed_sums, gaps_are_zero_whatever_was_there)
 {
 	struct shmstore *s = open_store("a");

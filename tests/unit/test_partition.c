@@ -147,7 +147,7 @@ Test(partition, file_or_symlink_to_nowhere_is_refused)
 
 Test(partition, half_made_one_is_completed)
 {
-	/* What a process killed inside SHMSTORE_CREATE may leave. */
+	/* A process killed inside SHMSTORE_CREATE may leave this. */
 	cr_assert_eq(mkdir(under("h"), 0700), 0);
 	cr_assert_eq(mkdir(under("h/stores"), 0700), 0);
 	cr_assert_eq(try_open(under("h"), 0), -ENOENT);

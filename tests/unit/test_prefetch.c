@@ -167,7 +167,7 @@ static void little_room(unsigned flags)
 		cr_assert_eq(put_pattern(s, names[i], SIZE, (uint64_t)i, 0), 0);
 		cr_assert_eq(shmstore_demote(s, KEY(names[i]), 0), 0);
 	}
-	/* What is in memory now may go. */
+	/* Objects that are in memory now may be evicted. */
 	for (int i = 0; i < 3; i++)
 		cr_assert_eq(put_pattern(s, "cold", 4 * SIZE, 1000, SHMSTORE_REPLACE), 0);
 	n = shmstore_prefetch(s, keys, N_KEYS, 2, flags, results);

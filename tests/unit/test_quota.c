@@ -33,7 +33,7 @@ Test(quota, grant_is_need_and_ahead)
 	cr_assert_eq(quota_request(q, a.q, &want, 0, &got), 0);
 	cr_assert_eq(got.bytes, 3 * MIB + CREDIT);
 	cr_assert_eq(a.page.granted, got.granted);
-	/* What is there is enough. */
+	/* The credit that is there is enough. */
 	want.serial = 2;
 	cr_assert_eq(quota_request(q, a.q, &want, 0, &got), 0);
 	cr_assert_eq(got.bytes, 0);
@@ -94,7 +94,7 @@ Test(quota, bad_requests_are_invalid)
 	for (uint64_t serial = 2; serial <= 4; serial++)
 		cr_assert_eq(qt_request(&a, serial, MIB, 0, NEVER), 1);
 	cr_assert_eq(qt_request(&a, 5, MIB, 0, NEVER), -EMFILE);
-	/* What can never be is not waited for. */
+	/* A request that can never be granted does not wait. */
 	cr_assert_eq(qt_request(&a, 6, 11 * MIB, 0, NEVER), -ENOSPC);
 }
 

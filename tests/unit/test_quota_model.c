@@ -48,7 +48,7 @@
 
 static void open_store(struct world *w, struct process *p)
 {
-	/* One that is opened without a daemon is not counted at all: it is not in this model. */
+	/* A store opened without a daemon is not counted at all: it is not in this model. */
 	if (!w->q)
 		return;
 	memset(p, 0, sizeof(*p));
@@ -62,8 +62,8 @@ static void die(struct world *w, struct process *p)
 {
 	int i = (int)(p - w->processes);
 
-	/* Between a last unlink and its count: the count never comes. What is
-	 * written and not named is gone. */
+	/* Between a last unlink and its count: the count never comes. Memory that is written and
+	 * not named is gone. */
 	for (size_t k = 0; k < OBJECTS; k++) {
 		struct object *o = &w->objects[k];
 
@@ -98,7 +98,7 @@ static void forget_waits(struct world *w, int process)
 	}
 }
 
-/* What the daemon, or the library's gc, does with a dead store: a step at a time. */
+/* Removes a dead store, as the daemon or the library's gc does: a step at a time. */
 static void bury(struct world *w, struct process *p)
 {
 	size_t i = (size_t)(p - w->processes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A recycled file may own more than its object needs. What is over is bounded, comes back when the
+ * A recycled file may own more than its object needs. The excess is bounded, comes back when the
  * slot leaves the object, and neither the object nor a view of it notices.
  */
 #include <criterion/criterion.h>

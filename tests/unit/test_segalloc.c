@@ -116,7 +116,7 @@ Test(segalloc, what_others_leave_is_found_by_its_hint_and_without_it_by_a_scan)
 		if (i % 2)
 			shms_segment_hint(&g, index[i]);
 	}
-	/* One that is not left, and one that was never cut: no harm. */
+	/* A hint for a slot that is not left, or that was never cut, does no harm. */
 	shms_segment_hint(&g, 199);
 	cr_assert_eq(shms_segalloc_hints(&a, 0), 50);
 	cr_assert_eq(shms_segalloc_hints(&a, 0), 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The books with a disk tier: the df equation stays closed whatever is demoted, the tier's own
- * equation says what its disk says, and every inode counts once. What the library tells is
- * held against the file systems.
+ * equation says what its disk says, and every inode counts once. The library's figures are held
+ * against the file systems.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gc does with a disk tier: what dead stores held goes, what lives stays, and so does what gc
- * does not know. In each case a dry run tells what a run does, to the byte of memory and of disk.
- * test_tier_gc_torn.c: what killed processes left half-done.
+ * A gc with a disk tier: objects of dead stores go, those of living ones stay, and so do files that
+ * gc does not know. In each case a dry run tells what a run does, to the byte of memory and of
+ * disk. test_tier_gc_torn.c: what killed processes left half-done.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

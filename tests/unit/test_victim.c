@@ -29,7 +29,7 @@ static void order(struct shms_victim *v, size_t n, uint64_t *ret)
 		ret[i] = v[i].id;
 }
 
-/* Which of two goes first, whatever their order in the array and whoever has the lower id. */
+/* True if a goes first, whatever their order in the array and whoever has the lower id. */
 static bool goes_first(struct shms_victim a, struct shms_victim b)
 {
 	bool first[4];
@@ -201,7 +201,7 @@ static struct shms_victim any(uint64_t id, uint64_t *io_seed)
 				    .near = draw(io_seed) % 5 == 0};
 }
 
-/* What must hold of any two neighbours in the order, said once more. */
+/* The rule for any two neighbours in the order, said once more. */
 static bool right_order(const struct shms_victim *a, const struct shms_victim *b)
 {
 	if (a->mapped != b->mapped)

@@ -5,10 +5,10 @@
  * A step is gone through in the order in which things happen: what the message itself does; then
  * the log, one transition after the other, each of which must leave the state in which the one
  * before left its context (invariant 8); then the replies, of which each withheld call must get
- * exactly one, the one that the log announced (invariant 6). Then the books and states are
- * compared with inspection (invariants 1 and 3), the waiting is judged (2 and 4), and now and then
- * the counters (7). Who may be rolled back is judged (5) at the transition, with the states and
- * bytes of that moment: arbrules.c.
+ * exactly one, the one that the log announced (invariant 6). Then the books and states are compared
+ * with inspection (invariants 1 and 3), the waiting is judged (2 and 4), and now and then the
+ * counters (7). The choice of the context to roll back is judged (5) at the transition, with the
+ * states and bytes of that moment: arbrules.c.
  */
 #include "arbmodel.h"
 
@@ -430,7 +430,7 @@ static void sync_reclaimable(struct arbmodel *m)
 			m->bytes[k].reclaimable = i.reclaimable;
 }
 
-/* What was granted in this step must not have made a pool too full. */
+/* The grants of this step must not have made a pool too full. */
 static void check_grants(struct arbmodel *m, const uint64_t *used_before, bool forced)
 {
 	struct arb_pool_info i;

@@ -25,9 +25,9 @@ struct arbplay *arbplay_new(void); /* NULL: no memory */
 void arbplay_free(struct arbplay *p);
 
 /*
- * A game of n_messages. What the seed is decides all of it. In the end everybody who can go on
- * gives back and leaves, until nobody waits, without anybody being cancelled; then the books must
- * be empty. false: a rule was broken by the last of the lines; p->f.m.wrong says which.
+ * A game of n_messages. The seed decides all of it. In the end everybody who can go on gives back
+ * and leaves, until nobody waits, without anybody being cancelled; then the books must be empty.
+ * false: a rule was broken by the last of the lines; p->f.m.wrong says which.
  */
 bool arbplay_run(struct arbplay *p, uint64_t seed, size_t n_messages);
 
