@@ -168,9 +168,10 @@ class Mailbox:
                                    fixed and group is not together)
                 tickets.append(tuple(ticket))  # type: ignore[arg-type]
         except BaseException:
-            for unread in tickets:  # nobody will
-                self.store.adopt(key := next(self._keys), Ticket(*unread))
-                self.store.delete(key)
+            with contextlib.suppress(KeyError, Error):  # what failed first is said
+                for unread in tickets:
+                    self.store.adopt(key := next(self._keys), Ticket(*unread))
+                    self.store.delete(key)
             raise
         return tickets, [layout[i] for i in range(len(buffers))]
 
