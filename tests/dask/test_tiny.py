@@ -12,6 +12,7 @@ from together import together
 
 import shmstore.dask.worker as ours
 from shmstore.dask.inputs import Inputs
+from shmstore.dask.pressure import shed
 from shmstore.dask.tier import Tier
 
 N = 50
@@ -63,11 +64,11 @@ def test_memory_is_not_measured_for_maps_that_there_are_not(place, monkeypatch):
         x = client.submit(tasks.make, 1, workers=[b.address])
         await client.submit(tasks.total, x, workers=[b.address])
         a.memory_manager.memory_limit = 1 << 30
-        a._shed()
+        shed(a)
         assert not measured
         await client.submit(tasks.total, x, workers=[a.address], pure=False)
         measured.clear()
-        a._shed()
+        shed(a)
         assert measured == [1]
 
     settings = {"distributed.worker.memory.spill": False, "distributed.worker.memory.pause": False,

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way by configuration only: `--preload shmstore.dask`, or
-distributed.worker.preload: [shmstore.dask]. With distributed.nanny.preload:
-[shmstore.dask] the nanny, too, counts private memory only.
-
-With the nanny: stock Dask's, which ends its worker for private memory only, and removes the
-store of a worker that died.
+"""The way by configuration only: `--preload shmstore.dask`, or distributed.worker.preload:
+[shmstore.dask]. With distributed.nanny.preload: [shmstore.dask] stock's nanny ends its worker for
+private memory only, and removes the store of a worker that died.
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ from .worker import Worker
 
 
 class Nanny(distributed.Nanny):
-    """distributed.Nanny whose workers are shmstore.dask.Worker, unless
-    worker_class says otherwise."""
+    """distributed.Nanny whose workers are shmstore.dask.Worker, but where worker_class is given."""
 
     def __init__(self, *args: Any, worker_class: type | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "worker_class": worker_class or Worker})
@@ -80,8 +76,7 @@ def _collect_garbage(name: str | None) -> bool:
 
 
 def watch(nanny: distributed.Nanny) -> None:
-    """Turns a nanny that exists already into one that counts private memory only (the
-    preload's way). Once only."""
+    """Turns a nanny that exists already into one that counts private memory only. Once only."""
     if type(nanny) is distributed.Nanny:
         nanny.__class__ = Nanny
         Nanny._watch(nanny)  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ a key wait, or ended one, as INFO, the others as DEBUG.
 `Listening` hears the daemon as soon as it says something, and gives memory back when it asks.
 Where the daemon is away the store goes on alone; it is looked for once a second, in a thread,
 as the look may take a while.
+
+`watch_memory` has Dask's own look at a worker's memory count private bytes alone.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -46,9 +49,10 @@ from ..preempting import Preemption
 from ..profiling import Admitted, NotAdmitted
 from .compat.scheduler import UNSUSPECTED
 from .compat.worker import ExecuteSuccessEvent, execute_failed
-from .config import logger, offload, run_in
+from .config import logger, look_first, offload, run_in
 from .exchange import Exchange
 from .handle import Handle
+from .memory import private_memory
 from .residence import Residence, SharedBuffer
 from .tier import Tier
 
@@ -57,6 +61,29 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 _INTERVAL = 1000  # ms
+
+
+def watch_memory(worker: Worker) -> None:
+    """Has a worker measure its private memory alone, and give back the private bytes of idle maps
+    before stock's look at the memory would pause it."""
+    reference = weakref.ref(worker)
+
+    async def memory_monitor() -> None:
+        worker = reference()
+        if worker is not None:
+            worker._guard.call("shed", shed, worker)
+            await worker.memory_manager.memory_monitor(worker)
+
+    setattr(worker.monitor, "get_process_memory", private_memory)
+    if isinstance(worker._residence, SharedBuffer):
+        look_first(worker, lambda stock: memory_monitor)
+
+
+def shed(worker: Worker) -> None:
+    """Gives back private bytes of idle maps above the target, if there is one."""
+    residence, target = worker._residence, worker._target_bytes()
+    if target and isinstance(residence, SharedBuffer) and residence.maps_any():
+        residence.shed(int(worker.monitor.get_process_memory() - target))
 
 
 class Listening:

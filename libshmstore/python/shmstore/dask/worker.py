@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import weakref
 from collections.abc import (Awaitable, Callable, Collection, Container, Iterable, Mapping,
                              MutableMapping)
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -36,14 +35,13 @@ from .compat.worker import (
     GatherDepFailureEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer, UpdateDataEvent,
     ask_worker, ask_workers, close_when_orphaned, run_as,
 )
-from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
-                     run_in, settle_process)
+from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, offload, run_in,
+                     settle_process)
 from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweeping
 from .handle import Crossings, Handing, Handle, can_carry, handing_now, received
 from .hosts import bring_queueing
-from .memory import private_memory
 from .p2p import Shards
-from .pressure import Listening, Pressure
+from .pressure import Listening, Pressure, shed, watch_memory
 from .residence import DictResidence, SharedBuffer
 from .tier import Tier, tiny
 from .values import Born, Habits, Kept, Pickled, lend_context, own_small_arrays
@@ -58,10 +56,9 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Awaitable[StateMachineEvent]]  #: runs a key
 
-# bytes up to which a value is copied on the event loop: the way to a
-# thread and back costs more, ...
+# bytes up to which a value is copied on the event loop: the way to a thread and back costs more
 _INLINE = 256 << 10
-_INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
+_INLINE_ROOMY = 2 << 20  # the same where memory is not short, so that a put waits for nothing
 # the defaults of distributed.worker.transfer.message-bytes-limit
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)
 # bytes of inputs from which on a task may have written to so much of them that it matters
@@ -71,8 +68,7 @@ _unadopted: ContextVar[set[Key] | None] = ContextVar("shmstore_unadopted", defau
 
 
 class Worker(distributed.Worker):
-    """distributed.Worker over shared memory: naming it turns
-    `distributed.worker.memory.shared` on."""
+    """distributed.Worker over shared memory: naming it sets `distributed.worker.memory.shared`."""
 
     _exchange: Exchange = None  # type: ignore[assignment]  # None: works as stock
     _residence: Residence = None  # type: ignore[assignment]
@@ -142,7 +138,6 @@ class Worker(distributed.Worker):
             storage = os.path.join(self.local_directory, "storage")
             self._residence = SharedBuffer(exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
-            self._watch_memory()
             first = self._guard.call("tiny", tiny, exchange, settings.tier, self._target_bytes())
             if first is not None:
                 self._when_closed.append(first.close)
@@ -165,30 +160,13 @@ class Worker(distributed.Worker):
                 self._pressure = Pressure(self, exchange)
                 self._when_closed.append(self._pressure.close)
                 self._around.append(self._pressure.run)
-        setattr(self.monitor, "get_process_memory", private_memory)
+        watch_memory(self)
         if much := self._target_bytes() // 2:
             if not NODES:
                 lend_context(self.executors["default"])
             self._around.append(Born(exchange, self.state.tasks, much).run)
         if settings.sweep_interval:
             self.periodic_callbacks["shmstore-sweep"] = sweeping(exchange)
-
-    def _watch_memory(self) -> None:
-        """Runs before stock's look at the memory: private bytes of idle maps go before a pause."""
-        manager, reference = self.memory_manager, weakref.ref(self)
-
-        async def memory_monitor() -> None:
-            worker = reference()
-            if worker is not None:
-                worker._guard.call("shed", worker._shed)
-                await manager.memory_monitor(worker)
-
-        look_first(self, lambda stock: memory_monitor)
-
-    def _shed(self) -> None:
-        if (isinstance(self._residence, SharedBuffer) and self._residence.maps_any() and
-            (target := self._target_bytes())):
-            self._residence.shed(int(self.monitor.get_process_memory() - target))
 
     def _target_bytes(self) -> int:
         """The part of its memory limit for private values; 0 where there is none."""
@@ -314,7 +292,7 @@ class Worker(distributed.Worker):
                 if tier is not None:
                     self._guard.call("inputs", tier.inputs.relieve)
             if nbytes >= _MUCH:
-                self._guard.call("shed", self._shed)
+                self._guard.call("shed", shed, self)
 
     async def _take(self, grant: Grant | None, key: Key, event: ExecuteSuccessEvent) -> None:
         """A result, before the data mapping has it."""
