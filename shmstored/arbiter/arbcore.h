@@ -4,24 +4,22 @@
  *
  *   arbtree.h      an ordered set with sums
  *   arbslab.c      memory
- *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank
+ *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank; does a
+ *                  request fit, and is its pool open to it?
  *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met?
  *   arbnote.c      what must be looked at before a step ends; the log of transitions
- *   arbfit.c       does a request fit now, and is its pool closed for it?
- *   arbwhy.c       who held what, as a sentence
- *   arbspill.c     reclaimable reservations: which goes next, what is on its way out
- *   arbledger.c    reservations, pins, accounts: whose bytes are where
+ *   arbledger.c    reservations, pins, accounts: whose bytes are where, which can be spilled
  *   arbtask.c      tasks, and who of them is stalled
  *   arbpark.c      a context's state: withheld calls, their outcomes, deadlines, times and metrics
+ *   arbseen.c      inspection; who held what, as a sentence
  *   arbinject.c    outcomes on demand
  *   arbask.c       requests for bytes, from their checks to their booking
  *   arbroll.c      attempts: rolled back, let out again, split
  *   arbhold.c      what becomes of a reservation: released, sealed, unpinned, handed over, spilled
  *   arbbind.c      contexts and the tasks that they serve; the end of both
- *   arbseen.c      inspection
  *   arbpool.c      pools: made, resized, removed
- *   arbpump.c      who gets bytes now: the pump, progress
- *   arbdetect.c    who rolls back or splits when nobody can go on
+ *   arbpump.c      who gets bytes now: the pump, progress; who rolls back or splits where none can
+ *                  go on
  *   arbiter.c      arb_step(): one message
  *
  * A file calls only those that stand above it here. A step: what a message changes is booked at
@@ -450,6 +448,16 @@ bool arbline_pass(struct arbtree *line, const struct arb_rank *rank);
 int64_t arbline_passed(const struct arb_want *w);
 struct arb_want *arbline_closer(const struct arbtree *line, int64_t limit);
 
+enum arb_fit {
+	ARB_FIT_NOT,
+	ARB_FIT_SPILL, /* into what is free and reclaimable */
+	ARB_FIT_FREE
+};
+enum arb_fit arbfit_ask(const struct arb_ask *ask);
+bool arbfit_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank);
+bool arbfit_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask);
+void arbfit_passes(struct arb_pool *p, const struct arb_rank *rank);
+
 /* ---- arbstuck.c ------------------------------------------------------------------------------ */
 
 /* The task's bytes, requests or who of it runs have changed. */
@@ -466,31 +474,6 @@ void arbnote_newcomer(struct arb *a, const struct arb_want *w); /* it is in the 
 void arbnote_progress(struct arb *a);
 void arbnote_transition(struct arb *a, const struct arb_context *c, enum arb_state from,
 			enum arb_state to, enum arb_outcome o, const char *note);
-
-/* ---- arbfit.c -------------------------------------------------------------------------------- */
-
-enum arb_fit {
-	ARB_FIT_NOT,
-	ARB_FIT_SPILL, /* into what is free and reclaimable */
-	ARB_FIT_FREE
-};
-enum arb_fit arbfit_ask(const struct arb_ask *ask);
-bool arbfit_attempt(const struct arb_context *c); /* the attempt that was rolled back */
-bool arbfit_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank);
-bool arbfit_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask);
-void arbfit_passes(struct arb_pool *p, const struct arb_rank *rank);
-
-/* ---- arbwhy.c -------------------------------------------------------------------------------- */
-
-const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);
-
-/* ---- arbspill.c ------------------------------------------------------------------------------ */
-
-void arbspill_add(struct arb *a, struct arb_reservation *r); /* it is reclaimable */
-void arbspill_remove(struct arb *a, struct arb_reservation *r);
-void arbspill_end_job(struct arb_reservation *r);
-/* as many jobs as ALLOC contexts wait for */
-void arbspill_balance(struct arb *a, struct arb_pool *p);
 
 /* ---- arbledger.c ----------------------------------------------------------------------------- */
 
@@ -520,6 +503,11 @@ uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p)
 /* The bytes that a rolled-back want lacks: its need without what its tasks pin there or were
  * promised, which never keeps their attempt from being let out. */
 int64_t arbledger_lacking(const struct arb_want *w);
+void arbspill_add(struct arb *a, struct arb_reservation *r); /* it is reclaimable */
+void arbspill_remove(struct arb *a, struct arb_reservation *r);
+void arbspill_end_job(struct arb_reservation *r);
+/* as many jobs as ALLOC contexts wait for */
+void arbspill_balance(struct arb *a, struct arb_pool *p);
 
 /* ---- arbtask.c ------------------------------------------------------------------------------- */
 
@@ -609,16 +597,14 @@ void arbbind_free(struct arb *a, struct arb_context *c);
 /* ---- arbseen.c, arbpool.c -------------------------------------------------------------------- */
 
 void arbseen_add(struct arb_stats *ret, const struct arb_stats *s);
+const char *arbseen_why(struct arb *a, const struct arb_ask *ask);
 int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
 enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m);
 enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m);
 
-/* ---- arbpump.c, arbdetect.c ------------------------------------------------------------------ */
+/* ---- arbpump.c ------------------------------------------------------------------------------- */
 
-/* Grants what progress and freed bytes make possible. */
-void arbpump_run(struct arb *a);
-/* all are stalled: who fits is served past who closed its pool; false: nobody fits */
-bool arbpump_past(struct arb *a);
-bool arbdetect_run(struct arb *a); /* one action; false: none */
+/* Looks at what was noted, until nothing is left: grants, roll backs, splits. */
+void arbpump_settle(struct arb *a);
 
 #endif

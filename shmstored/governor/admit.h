@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admit.h: the gate as a service. Tasks that clients want to begin go through, wait (gateline.h),
+ * admit.h: the gate as a service. Tasks that clients want to begin go through, wait (gate.h),
  * or are refused. An admitted task counts, by what is expected of it, until it is done or its
  * connection ends. There is an admit only if the host's memory is watched (pressure.h). Loop's
  * thread only.

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "client.h"
-#include "gateline.h"
+#include "gate.h"
 #include "hash.h"
 #include "policy.h"
 

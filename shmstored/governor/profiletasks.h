@@ -17,7 +17,7 @@
 
 #include "hash.h"
 #include "profiles.h"
-#include "profiletrack.h"
+#include "profile.h"
 
 struct conn;
 struct profiletasks;

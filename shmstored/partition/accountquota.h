@@ -84,10 +84,6 @@ struct accountquota {
 	struct putqueue *puts; /* NULL: puts wait under their limits */
 };
 
-/* bytes: 0 = none, QUOTA_DEFAULT = as configured, else as the default of its kind. 0, -EINVAL
- * (soft over hard), -ENOMEM. */
-int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft,
-			uint64_t bytes);
 /* The partition's limits and watermarks, where they changed or its size did. */
 int accountquota_apply_partition(struct accountquota *k);
 
