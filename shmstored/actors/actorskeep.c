@@ -27,7 +27,6 @@
 #include "beneath.h"
 #include "config.h"
 #include "host.h"
-#include "leasename.h"
 #include "member.h"
 
 #define FETCH_MS UINT64_C(10000)

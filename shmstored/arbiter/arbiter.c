@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a message
- * does is in the file of its subject (arbcore.h lists them); arbpump.c sees to what follows from it.
+ * does is in the file of its subject (arbcore.h lists them); arbpump.c sees to what follows of it.
  */
 #include "arbcore.h"
 

@@ -340,7 +340,7 @@ int profile_merge(struct profile *into, const struct profile *from)
 	return 0;
 }
 
-/* ---- a task that runs ------------------------------------------------------------------------- */
+/* ---- a task that runs ------------------------------------------------------------------------ */
 
 void profiletrack_init(struct profiletrack *t)
 {

@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 #include "hash.h"
-#include "profiles.h"
 #include "profile.h"
+#include "profiles.h"
 
 struct conn;
 struct profiletasks;

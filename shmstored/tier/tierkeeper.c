@@ -41,7 +41,6 @@
 #include "quota.h"
 #include "scanner.h"
 #include "tierfigures.h"
-#include "tiersay.h"
 #include "tierscrub.h"
 #include "tierwork.h"
 

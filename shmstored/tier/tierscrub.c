@@ -23,7 +23,7 @@
 #include "log.h"
 #include "loop.h"
 #include "scanner.h"
-#include "tiersay.h"
+#include "tierwork.h"
 
 #define FINDINGS_MAX 64u
 

@@ -15,7 +15,7 @@
 #include "api.h"
 #include "brokerscene.h"
 #include "interpose.h"
-#include "leasename.h"
+#include "beneath.h"
 #include "wire.h"
 
 TestSuite(broker_lease_collected, .init = scene_begin, .fini = scene_end);

@@ -19,7 +19,7 @@
 
 #include "api.h"
 #include "brokerscene.h"
-#include "leasename.h"
+#include "beneath.h"
 
 TestSuite(broker, .init = scene_begin, .fini = scene_end);
 

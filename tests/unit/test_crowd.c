@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "listener.h"
-#include "output.h"
+#include "conn.h"
 #include "wire.h"
 
 #define SECOND UINT64_C(1000000000)

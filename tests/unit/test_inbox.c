@@ -11,7 +11,7 @@
 
 #include "broker.h"
 #include "brokerscene.h"
-#include "leasename.h"
+#include "beneath.h"
 #include "wire.h"
 
 TestSuite(inbox, .init = scene_begin, .fini = scene_end);

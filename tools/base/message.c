@@ -14,7 +14,6 @@
 
 #include "progress.h"
 #include "refused.h"
-#include "shellword.h"
 
 static void put_line(const char *prefix, const char *what, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
@@ -128,4 +127,40 @@ void message_no_memory(void)
 {
 	fputs(ADMIN_NAME ": out of memory\n", stderr);
 	exit(ADMIN_FAILED);
+}
+
+/* ---- quotes for the shell -------------------------------------------------------------------- */
+
+/* A path with a space or worse must not turn a command that mends something into one that breaks
+ * something else. The few quoted words are kept: whoever prints them need not free them. */
+static struct word {
+	struct word *next;
+	char text[];
+} * words;
+
+const char *shellword(const char *text)
+{
+	static const char plain[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+:@%,=-";
+	size_t size = strlen(text);
+
+	if (size && strspn(text, plain) == size)
+		return text;
+	struct word *word = malloc(sizeof(*word) + size * 4 + 3); /* a quote becomes four bytes */
+	if (!word)
+		message_no_memory();
+	char *out = word->text;
+	*out++ = '\'';
+	for (; *text; text++) {
+		if (*text == '\'') {
+			memcpy(out, "'\\''", 4);
+			out += 4;
+		} else {
+			*out++ = *text;
+		}
+	}
+	memcpy(out, "'", 2);
+	word->next = words;
+	words = word;
+	return word->text;
 }

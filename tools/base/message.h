@@ -28,4 +28,8 @@ void message_command(const char *partition, const char *purpose, const char *com
 /* Out of memory: says so and ends the program. */
 void message_no_memory(void) __attribute__((noreturn));
 
+/* text as one word of a shell command that we print for people to run: itself, or in quotes where a
+ * shell would change it. Lives until the program ends. */
+const char *shellword(const char *text);
+
 #endif

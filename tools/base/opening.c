@@ -16,10 +16,9 @@
 
 #include "cleanup.h"
 #include "message.h"
-#include "mountinfo.h"
 #include "printable.h"
-#include "shellword.h"
 #include "storelist.h"
+#include "sysroot.h"
 
 void opening_path(const struct admin *a, char ret_path[PATH_MAX])
 {

@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -122,4 +124,39 @@ void progress_end(void)
 	clear_locked();
 	pthread_mutex_unlock(&progress.lock);
 	pthread_join(progress.thread, NULL);
+}
+
+/* ---- a signal -------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t came; /* its number; 0 = none */
+
+static void note(int number)
+{
+	came = number;
+}
+
+void interrupt_catch(void)
+{
+	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+	struct sigaction action = {.sa_handler = note, .sa_flags = (int)SA_RESETHAND}, old;
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		/* nohup stays nohup */
+		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			sigaction(numbers[i], &action, NULL);
+	}
+}
+
+bool interrupt_pending(void)
+{
+	return came != 0;
+}
+
+void interrupt_finish(void)
+{
+	if (!came)
+		return;
+	fflush(stdout); /* what was said of what was done */
+	signal(came, SIG_DFL);
+	raise(came);
 }

@@ -4,6 +4,7 @@
 #ifndef PROGRESS_H
 #define PROGRESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* what: static text such as "verify". */
@@ -14,5 +15,12 @@ void progress_set(uint64_t n_objects, uint64_t bytes);
  * printed. It comes back by itself. */
 void progress_clear(void);
 void progress_end(void);
+
+/* Dying of a signal only after what was begun is undone: from here on SIGINT, SIGTERM and SIGHUP
+ * end system calls with EINTR instead of the program; a second one ends it. */
+void interrupt_catch(void);
+bool interrupt_pending(void);
+/* Dies of the signal that came, if one came. */
+void interrupt_finish(void);
 
 #endif

@@ -23,7 +23,6 @@
 #include "opening.h"
 #include "options.h"
 #include "ramdisk.h"
-#include "shellword.h"
 
 #define NO_OWNER ((uid_t)-1)
 

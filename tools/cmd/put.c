@@ -15,7 +15,6 @@
 
 #include "cleanup.h"
 #include "human.h"
-#include "interrupt.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"

@@ -19,7 +19,6 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "shellword.h"
 #include "table.h"
 #include "usage.def"
 

@@ -16,7 +16,7 @@
 #include "asking.h"
 #include "doctor.h"
 #include "jsonin.h"
-#include "shellword.h"
+#include "message.h"
 #include "sysroot.h"
 
 #define ASK_MS 1000u

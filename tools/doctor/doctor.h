@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks
- * are grouped by what they ask: doctor_mount.c the file system, doctor_host.c limits and
- * settings, doctor_kernel.c what the kernel can do, by trying it, doctor_daemon.c shmstored,
- * doctor_tier.c the disk tier.
+ * are grouped by what they ask: mount.c the file system and the disk tier, host.c limits and
+ * settings, and the kernel's abilities by trying them, daemon.c shmstored.
  */
 #ifndef DOCTOR_H
 #define DOCTOR_H
@@ -15,7 +14,7 @@
 
 #include "admin.h"
 #include "memsource.h"
-#include "mountinfo.h"
+#include "sysroot.h"
 
 enum doctor_level {
 	DOCTOR_OK,

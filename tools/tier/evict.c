@@ -15,7 +15,6 @@
 #include "fields.h"
 #include "figure.h"
 #include "human.h"
-#include "interrupt.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"

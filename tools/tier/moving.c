@@ -16,7 +16,6 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "figure.h"
-#include "interrupt.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"

@@ -18,7 +18,6 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "shellword.h"
 #include "storelist.h"
 #include "table.h"
 #include "tierstate.h"
