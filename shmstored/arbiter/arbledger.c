@@ -134,14 +134,17 @@ struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64
 	r->pool = p;
 	r->owner_pins = true;
 	HASH_ADD(hh, a->reservations, id, sizeof(r->id), r);
-	if (r->hh.tbl)
-		return r;
-	arbslab_put(&a->slabs.reservations, r);
-	return NULL;
+	if (!r->hh.tbl) {
+		arbslab_put(&a->slabs.reservations, r);
+		return NULL;
+	}
+	arbitem_enter(a, &r->hold.item, ARB_HOLDS, id);
+	return r;
 }
 
 void arbledger_forget(struct arb *a, struct arb_reservation *r)
 {
+	arb_leave(&r->hold.item, ARB_HOLDS);
 	HASH_DEL(a->reservations, r);
 	arbslab_put(&a->slabs.reservations, r);
 }
@@ -157,12 +160,29 @@ static void count(struct arb_account *account, int64_t bytes, bool aside)
 	s->footprint = MAX(s->footprint, account->active);
 }
 
+/* bytes more (or less) of r are of the sealed ones of its client, or of the others. */
+static void count_client(const struct arb_reservation *r, int64_t bytes)
+{
+	struct arb_group *g = r->hold.item.group;
+
+	if (g && r->pool->kind == ARB_PARTITION)
+		g->bytes[r->sealed] = (uint64_t)((int64_t)g->bytes[r->sealed] + bytes);
+}
+
+void arbledger_seal(struct arb_reservation *r)
+{
+	count_client(r, -(int64_t)r->bytes);
+	r->sealed = true;
+	count_client(r, (int64_t)r->bytes);
+}
+
 /* bytes more (or less) of r are in the pool. */
 static void add(struct arb *a, struct arb_reservation *r, int64_t bytes)
 {
 	struct arb_pool *p = r->pool;
 
 	r->bytes = (uint64_t)((int64_t)r->bytes + bytes);
+	count_client(r, bytes);
 	p->used += bytes;
 	if (r->spill)
 		p->spill_used += bytes;
@@ -387,8 +407,11 @@ static const struct arbtree_ops victim_ops = {.cmp = victim_cmp, .pull = victim_
 
 static void ask(struct arb *a, struct arb_reservation *r, uint64_t bytes)
 {
-	a->out[a->n_out++] = (struct arb_reply){
-		.kind = ARB_REPLY_SPILL, .pool = r->pool->id, .reservation = r->id, .bytes = bytes};
+	a->out[a->n_out++] = (struct arb_reply){.kind = ARB_REPLY_SPILL,
+						.pool = r->pool->id,
+						.reservation = r->id,
+						.bytes = bytes,
+						.group = r->hold.item.group};
 }
 
 void arbspill_end_job(struct arb_reservation *r)

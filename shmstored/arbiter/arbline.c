@@ -243,7 +243,8 @@ static void pull_passed(struct arb_want *w)
 	}
 }
 
-bool arbline_pass(struct arbtree *line, const struct arb_rank *rank)
+/* Everybody above rank was passed once more. false: nobody is. */
+static bool arbline_pass(struct arbtree *line, const struct arb_rank *rank)
 {
 	struct arbtree_node *n = line->root, *last = NULL;
 	bool any = false;

@@ -255,6 +255,26 @@ bool arb_reservation(const struct arb *a, uint64_t id, struct arb_reservation_in
 	return true;
 }
 
+struct arb_hold *arb_hold(const struct arb *a, uint64_t id)
+{
+	struct arb_reservation *r = arbreservation_find(a, id);
+
+	return r ? &r->hold : NULL;
+}
+
+void arb_owned(const struct arb *a, uint64_t task, uint64_t ret[2])
+{
+	const struct arb_task *t = arbtask_find(a, task);
+	const struct arb_account *account;
+	const struct arb_reservation *r;
+
+	ret[0] = ret[1] = 0;
+	LL_FOREACH(t ? t->accounts : NULL, account)
+	DL_FOREACH2(account->owned, r, own_next)
+	if (account->pool->kind == ARB_PARTITION && r->hold.item.group)
+		ret[r->sealed] += r->bytes;
+}
+
 void arb_totals(const struct arb *a, struct arb_totals *ret)
 {
 	*ret = a->totals;

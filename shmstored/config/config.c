@@ -256,7 +256,7 @@ int config_read(const char *file, struct config **ret, char **ret_error)
 /* ---- rules ---------------------------------------------------------------------------------- */
 
 /*
- * Who may hand to whom: a rule is two lists of users and groups; any rule that names both sides
+ * Rules say who may hand to whom. Each is two lists of users and groups; any rule that names both sides
  * allows it. Names are looked up when the rule is made, and again at reload; the groups that a user
  * is in are asked of the system (getgrouplist) at each handoff between users, so that who is put
  * out of a group loses its right without a reload.

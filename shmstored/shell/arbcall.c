@@ -22,76 +22,87 @@ static bool can_call(const struct arbguest *c)
 
 /* ---- what may be asked for ------------------------------------------------------------------- */
 
-int arbcall_offer(struct arbguest *c, struct arbreservation *r)
+int arbcall_offer(struct arbguest *c, struct arb_hold *r)
 {
 	int outcome;
 
 	if (!r->unpinned || !can_call(c))
 		return ARB_OK;
-	outcome = arbstep_about(c->host, ARB_OP_UNPIN, 0, arb_id(c, r->id));
+	outcome = arbstep_about(c->host, ARB_OP_UNPIN, 0, r->item.id);
 	r->offered = outcome == ARB_OK;
 	return outcome;
 }
 
-/* Any step may answer and forget a reservation: the cursor is moved on then. */
+/* The next one after c's cursor, or the first one: any step may end a reservation, and moves the
+ * cursor on then. */
+static struct arb_hold *next_hold(struct arbguest *c, bool first)
+{
+	struct arb_hold *r =
+		first ? CONTAINER_OF(c->group.items[ARB_HOLDS], arb_hold, item) : c->group.cursor;
+
+	c->group.cursor = r ? CONTAINER_OF(r->item.next, arb_hold, item) : NULL;
+	return r;
+}
+
 static void offer_all(struct arbguest *c)
 {
-	for (struct arbreservation *r = c->reservations; r; r = c->cursor) {
-		c->cursor = r->hh.next;
-		if (!r->asked)
-			(void)arbcall_offer(c, r);
-	}
+	for (struct arb_hold *r = next_hold(c, true); r; r = next_hold(c, false))
+		(void)arbcall_offer(c, r);
 }
 
 static void take_back_all(struct arbguest *c)
 {
-	for (struct arbreservation *r = c->reservations; r; r = c->cursor) {
-		c->cursor = r->hh.next;
+	struct arb_reservation_info i;
+
+	for (struct arb_hold *r = next_hold(c, true); r; r = next_hold(c, false)) {
 		if (!r->offered)
 			continue;
 		r->offered = false;
 		/* A spilled reservation (0 bytes) stays so until its owner pins it. */
-		if (r->bytes)
-			arbstep_about(c->host, ARB_OP_PIN, ARB_NONBLOCK, arb_id(c, r->id));
+		if (arb_reservation(c->host->core, r->item.id, &i) && i.bytes)
+			arbstep_about(c->host, ARB_OP_PIN, ARB_NONBLOCK, i.id);
 	}
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 /* The core's job on r has ended; the client's messages told the bytes that went. */
-static void answer_core(struct arbguest *c, const struct arbreservation *r)
+static void answer_core(struct arbguest *c, const struct arb_hold *r)
 {
-	arbstep_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_id(c, r->id));
+	arbstep_about(c->host, ARB_OP_SPILLED, ARB_ALL, r->item.id);
 }
 
-static bool send_call(struct arbguest *c, struct arbreservation *r)
+static bool send_call(struct arbguest *c, struct arb_hold *r)
 {
 	const struct arbhost *h = c->host;
+	struct arb_reservation_info i = {0};
 	struct wire_arb_call body = {
 		.kind = WIRE_ARB_CALL_EVICT,
-		.pool = r->pool,
-		.reservation = r->id,
+		.reservation = (uint32_t)r->item.id,
 		.bytes = r->wanted_bytes,
 		.timeout_ms = arb_config(h)->call_ns / MS,
 		.level = h->level,
 	};
 
+	(void)arb_reservation(h->core, r->item.id, &i);
+	body.pool = (uint32_t)i.pool;
 	do
 		body.call = ++c->host->last_call;
 	while (!body.call);
 	if (conn_send(c->serve, WIRE_ARB_CALL, 0, &body, NULL, 0) != CONN_OK)
 		return false;
-	c->call = (struct arbcall){body.call, arb_now(h) + arb_config(h)->call_ns, r};
+	c->call = (struct arbcall){body.call, arb_now(h) + arb_config(h)->call_ns};
+	c->group.called = r;
 	c->host->n_calls++;
 	return true;
 }
 
 void arbcall_next(struct arbguest *c)
 {
-	struct arbreservation *r;
+	struct arb_hold *r;
 
-	while (!c->call.id && (r = c->wanted) != NULL) {
-		arbguest_unwant(c, r);
+	while (!c->call.id && (r = c->group.wanted) != NULL) {
+		arb_unwant(r);
 		if (can_call(c) && send_call(c, r))
 			return;
 		answer_core(c, r);
@@ -99,19 +110,20 @@ void arbcall_next(struct arbguest *c)
 }
 
 /* ret: what the call was for; NULL: that is gone. */
-static struct arbreservation *end_call(struct arbguest *c)
+static struct arb_hold *end_call(struct arbguest *c)
 {
-	struct arbreservation *r = c->call.reservation;
+	struct arb_hold *r = c->group.called;
 
 	if (c->call.id)
 		c->host->n_calls--;
 	c->call = (struct arbcall){0};
+	c->group.called = NULL;
 	return r;
 }
 
 static void fail(struct arbguest *c)
 {
-	const struct arbreservation *r = end_call(c);
+	const struct arb_hold *r = end_call(c);
 
 	c->failed = true;
 	take_back_all(c);
@@ -169,8 +181,8 @@ static void on_serve_end(struct conn_end *e, UNUSED struct conn *conn)
 void arbcall_end(struct arbguest *c)
 {
 	/* The wishes of the core end with the channel. */
-	while (c->wanted)
-		arbguest_unwant(c, c->wanted);
+	while (c->group.wanted)
+		arb_unwant(c->group.wanted);
 	if (c->serve)
 		conn_off_end(c->serve, &c->serve_end);
 	c->serve = NULL;
@@ -219,7 +231,7 @@ int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 int arbcall_evicted(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 {
 	struct conn_end *e = conn_find_end(conn, on_serve_end);
-	const struct arbreservation *r;
+	const struct arb_hold *r;
 	struct arbguest *c;
 	struct arbhost *h;
 	bool known;

@@ -8,6 +8,7 @@
  * another one's replies, and no client is freed there.
  */
 #include <string.h>
+#include <utlist.h>
 
 #include "arbhost.h"
 #include "events.h"
@@ -16,6 +17,30 @@
 
 #define LATELY_NS UINT64_C(1000000000) /* a roll back is "lately" for so long */
 #define MS        UINT64_C(1000000)
+
+struct arbguest *arbguest_find(struct arbhost *h, uint64_t number)
+{
+	uint32_t key = (uint32_t)number;
+	struct arbguest *c;
+
+	HASH_FIND(hh, h->clients, &key, sizeof(key), c);
+	return c;
+}
+
+void arbguest_todo(struct arbguest *c)
+{
+	if (c->todo)
+		return;
+	c->todo = true;
+	DL_APPEND2(c->host->todo, c, todo_prev, todo_next);
+}
+
+bool arbguest_has_pool(const struct arbguest *c, uint32_t pool)
+{
+	struct arb_pool_info i;
+
+	return arb_pool(c->host->core, arb_pool_id(c, pool), &i);
+}
 
 uint64_t arbstep_capacity(const struct arbhost *h, uint64_t pool)
 {
@@ -91,35 +116,39 @@ static const char *why_of(struct arbhost *h, const struct arb_reply *r)
 
 static void end_call(struct arbhost *h, const struct arb_reply *r)
 {
-	struct arbguest *c = arbguest_find(h, r->context >> 32);
-	struct arbcontext *x = c ? arbguest_context(c, (uint32_t)r->context) : NULL;
-	struct wire_arbed body = {.outcome = (int32_t)r->outcome};
+	struct arbguest *c = r->group ? CONTAINER_OF(r->group, arbguest, group) : NULL;
+	struct wire_arbed body = {.outcome = (int32_t)r->outcome,
+				  .context = (uint32_t)r->context,
+				  .reservation = r->tag.reservation,
+				  .bytes = r->bytes};
 	const char *why;
-	uint64_t serial;
 
-	if (!x || !x->serial)
+	/* REMOVED is sent to nobody who has gone. */
+	if (!c || c->ended || !r->tag.serial)
 		return;
-	serial = x->serial;
-	x->serial = 0;
-	body.context = x->id;
-	body.reservation = x->reservation;
-	body.bytes = r->bytes;
 	if (r->outcome == ARB_TOOBIG)
 		body.bytes = arbstep_capacity(h, r->pool);
-	/* Of a RESERVE those that came, or else none is known; of a RESIZE
-	 * or PIN how large it is now. */
-	if (x->op == WIRE_ARB_RESERVE)
-		arbguest_look(c, x->reservation, x->n_reservations);
-	else if (x->op == WIRE_ARB_RESIZE || x->op == WIRE_ARB_PIN)
-		arbguest_look(c, x->reservation, 1);
 	why = why_of(h, r);
-	arbstep_tell(c, x->id, (int)r->outcome, r->pool, r->bytes, why);
-	if (!x->quiet || r->outcome != ARB_OK)
-		arbguest_send(c, WIRE_ARBED, serial, &body,
+	arbstep_tell(c, body.context, (int)r->outcome, r->pool, r->bytes, why);
+	if (!r->tag.quiet || r->outcome != ARB_OK)
+		arbguest_send(c, WIRE_ARBED, r->tag.serial, &body,
 			      r->outcome == ARB_TIMEDOUT ? why : r->why);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
+
+/* Of its reservation: arbcall.c asks for them, or does not any more. */
+static void want_of_client(struct arbguest *c, struct arb_hold *hold, uint64_t bytes)
+{
+	if (!hold)
+		return;
+	hold->wanted_bytes = bytes;
+	arbguest_todo(c);
+	if (hold->wanted)
+		return;
+	hold->wanted = true;
+	DL_APPEND2(c->group.wanted, hold, wanted_prev, wanted_next);
+}
 
 static void want_spilled(struct arbhost *h, const struct arb_reply *r)
 {
@@ -136,10 +165,9 @@ static void want_spilled(struct arbhost *h, const struct arb_reply *r)
 			return;
 		c->recalls |= 1u << ((r->reservation & 0xff) >> 1);
 		arbguest_todo(c);
-	} else {
-		c = arbguest_find(h, r->reservation >> 32);
-		if (c)
-			arbguest_want(c, (uint32_t)r->reservation, r->bytes);
+	} else if (r->group) {
+		want_of_client(CONTAINER_OF(r->group, arbguest, group),
+			       arb_hold(h->core, r->reservation), r->bytes);
 	}
 }
 
