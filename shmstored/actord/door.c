@@ -11,7 +11,7 @@
 
 #include "actors.def"
 #include "actors.h"
-#include "actorspeers.h"
+#include "actorsbook.h"
 #include "config.h"
 #include "conn.h"
 #include "host.h"

@@ -9,7 +9,6 @@
 #include <utlist.h>
 
 #include "actorsbook.h"
-#include "actorspeers.h"
 #include "events.h"
 #include "host.h"
 #include "log.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actorspeers.h"
+#include "actorsbook.h"
 #include "host.h"
 #include "log.h"
 

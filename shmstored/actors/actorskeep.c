@@ -23,7 +23,7 @@
 #include <utlist.h>
 
 #include "account.h"
-#include "actorspeers.h"
+#include "actorsbook.h"
 #include "beneath.h"
 #include "config.h"
 #include "host.h"

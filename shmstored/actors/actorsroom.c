@@ -10,7 +10,6 @@
 
 #include "account.h"
 #include "actorsbook.h"
-#include "actorspeers.h"
 #include "host.h"
 #include "member.h"
 

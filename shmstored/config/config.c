@@ -253,13 +253,13 @@ int config_read(const char *file, struct config **ret, char **ret_error)
 	return 0;
 }
 
-/* ---- rules ---------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 /*
- * Rules say who may hand to whom. Each is two lists of users and groups; any rule that names both sides
- * allows it. Names are looked up when the rule is made, and again at reload; the groups that a user
- * is in are asked of the system (getgrouplist) at each handoff between users, so that who is put
- * out of a group loses its right without a reload.
+ * Rules say who may hand to whom. Each is two lists of users and groups; any rule that names both
+ * sides allows it. Names are looked up when the rule is made, and again at reload; the groups that
+ * a user is in are asked of the system (getgrouplist) at each handoff between users, so that who is
+ * put out of a group loses its right without a reload.
  */
 
 enum who_kind {

@@ -29,7 +29,6 @@
 #include "log.h"
 #include "member.h"
 #include "pages.h"
-#include "putqueue.h"
 #include "reaper.h"
 
 #define WAITS_MAX   16u        /* threads of one process that may wait */

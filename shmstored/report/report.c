@@ -31,7 +31,6 @@
 #include "partition.def"
 #include "profiletasks.h"
 #include "report_parts.h"
-#include "tierfigures.h"
 #include "tierkeeper.h"
 #include "tierwork.def"
 #include "usage.def"

@@ -16,7 +16,6 @@
 #include "jsonmake.h"
 #include "member.h"
 #include "pagewords.h"
-#include "putqueue.h"
 #include "quota.h"
 #include "report.h"
 #include "report_parts.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbbytes.c: the requests about pools, bytes, tasks and contexts. The core keeps what a client named
- * in the client's group; ids are of the client by their upper half, whatever it says.
+ * arbbytes.c: the requests about pools, bytes, tasks and contexts. The core keeps what a client
+ * named in the client's group; ids are of the client by their upper half, whatever it says.
  *
  * In the partition's pool memory that was reserved becomes memory that the kernel counts. In
  * between both count it: so as far as a store's ledger says that what it writes is there already,

@@ -63,7 +63,7 @@ struct arbguest {
 	bool ended;       /* its calls get no answer */
 	bool leaving;     /* its connection has ended: nothing that it took is its own */
 	unsigned recalls; /* leases that the core wants back: bits */
-	/* Up-calls: arbcall.c. */
+	/* Up-calls. */
 	struct conn *serve;
 	struct conn_end serve_end;
 	bool failed;         /* it did not answer one in time */
@@ -234,7 +234,7 @@ void arbpage_wanted(struct arbguest *c, bool wanted);
 /* Begins what is wanted, ends what is done. */
 void arbevict_look(struct arbhost *h);
 
-/* ---- arbcall.c ---- */
+/* ---- arbstep.c: up-calls ---- */
 
 /* Sends the next call that is due, answers the core for clients that cannot be called. */
 void arbcall_next(struct arbguest *c);

@@ -13,9 +13,9 @@
  * Rejected: cutting all users down to one level (the busy ones would lose what they are at work on
  * while others' sleeps in memory).
  */
-#include "tierplan.h"
-
 #include <stdlib.h>
+
+#include "tierwork.h"
 
 #define SECOND   UINT64_C(1000000000)
 #define POOL_NS  SECOND

@@ -22,7 +22,6 @@
 #include "pagewords.h"
 #include "quota.h"
 #include "tierkeeper.h"
-#include "tierplan.h"
 #include "tierwork.h"
 
 void tiersay_demoted(struct account *a, const struct tierwork *w)

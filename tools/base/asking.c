@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "progress.h"

@@ -22,7 +22,6 @@
 #include "cleanup.h"
 #include "fields.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"

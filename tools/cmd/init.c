@@ -18,7 +18,7 @@
 
 #include "fields.h"
 #include "human.h"
-#include "jsonout.h"
+#include "jsonin.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"

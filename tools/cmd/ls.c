@@ -11,12 +11,10 @@
 
 #include "fields.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "storelist.h"
 #include "table.h"
 
 static const struct table_column columns[] = {

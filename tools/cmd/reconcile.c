@@ -14,7 +14,6 @@
 #include "fields.h"
 #include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"

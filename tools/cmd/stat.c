@@ -15,12 +15,10 @@
 
 #include "fields.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "storelist.h"
 #include "table.h"
 #include "tierstate.h"
 

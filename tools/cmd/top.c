@@ -24,7 +24,6 @@
 #include "human.h"
 #include "jsonin.h"
 #include "jsonmake.h"
-#include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "human.h"
-#include "jsonout.h"
+#include "jsonin.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"

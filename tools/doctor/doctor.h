@@ -50,10 +50,6 @@ struct doctor_check {
 	void (*run)(struct doctor *d);
 };
 
-/* Looks at path; nothing is checked yet. */
-void doctor_init(struct doctor *d, const struct admin *a, const char *path);
-/* The findings are the caller's. */
-void doctor_deinit(struct doctor *d);
 /* Adds a finding of the check that runs. */
 void doctor_add(struct doctor *d, enum doctor_level level, const char *found, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -74,7 +70,6 @@ void doctor_run(struct doctor *d, const struct doctor_check *checks, size_t n);
 void doctor_check_mount(struct doctor *d);
 void doctor_check_host(struct doctor *d);
 void doctor_check_kernel(struct doctor *d);
-void doctor_check_daemon(struct doctor *d);
 void doctor_check_tier(struct doctor *d);
 
 #endif

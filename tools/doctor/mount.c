@@ -17,12 +17,11 @@
 #include <unistd.h>
 
 #include "doctor.h"
+#include "fields.h"
 #include "human.h"
 #include "message.h"
 #include "opening.h"
 #include "ramdisk.h"
-#include "storelist.h"
-#include "tierfigures.h"
 #include "tierstate.h"
 
 static const char *point_of(const struct doctor *d)
