@@ -232,11 +232,6 @@ void actors_one_want_copy(struct actors_one *k);
 
 /* ---- actorsplace.c: connections -------------------------------------------------------------- */
 
-/* NULL: the connection has none. */
-struct actors_guest *actors_guest_find(const struct conn *c);
-/* NULL: out of memory. */
-struct actors_guest *actors_guest_get(struct actors *a, struct conn *c);
-
 /*
  * Messages of daemons to each other about actors, and this room's files that do so.
  *
@@ -452,8 +447,6 @@ void actors_far_release(struct actors_one *k);
 /* The best copy whose daemon is up; own: of ours, too. NULL: there is none.
  * Valid until the next call. */
 const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own);
-/* The newest copy elsewhere, if it will do where memory is wanted. fresh_ms: ckpt_stale_use(). */
-const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms);
 /* Its process has died: is there a copy to begin it from? Then it is being recovered. */
 bool actors_far_recover(struct actors_one *k);
 /* The state is at the daemon where it moves: that daemon is asked to begin it. False: it is

@@ -218,7 +218,8 @@ const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 	return ckptbook_recover(&book, peers, n);
 }
 
-const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms)
+/* The newest copy elsewhere, if it will do where memory is wanted. fresh_ms: ckpt_stale_use(). */
+static const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms)
 {
 	const struct ckpt_copy *best = k->copy && k->adverts && !actors_one_has_family(k)
 					       ? actors_far_best(k, false)

@@ -190,7 +190,7 @@ uint64_t profile_bucket_from(enum profile_resource r, unsigned i)
 	return i ? (UINT64_C(4) + i % 4) << (shift_of(r) + i / 4 - 2) : 0;
 }
 
-void profilekey_add(struct profilevalues *v, enum profile_resource r, uint64_t value)
+static void profilekey_add(struct profilevalues *v, enum profile_resource r, uint64_t value)
 {
 	uint32_t *bucket = &v->buckets[bucket_of(r, value)];
 

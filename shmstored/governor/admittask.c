@@ -8,7 +8,7 @@
 
 #include "clocks.h"
 #include "loop.h"
-#include "pressprocs.h"
+#include "pressure.h"
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 

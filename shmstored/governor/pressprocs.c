@@ -6,7 +6,6 @@
  * A pass over all processes of the host finds descendants, a few processes in each interval, so
  * that it costs the same on any host. The next pass begins a second after the last.
  */
-#include "pressprocs.h"
 
 #include <dirent.h>
 #include <errno.h>

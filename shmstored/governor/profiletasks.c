@@ -65,7 +65,7 @@ static bool look(const struct profiletasks *t, const struct client *g, uint64_t 
 	return true;
 }
 
-uint64_t profiled_age_ms(const struct profiled *k)
+static uint64_t profiled_age_ms(const struct profiled *k)
 {
 	return (loop_clock() - k->began_ns) / 1000000;
 }

@@ -37,7 +37,6 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
-#include "pages.h"
 #include "part.h"
 #include "reaper.h"
 #include "socket.h"

@@ -44,23 +44,6 @@ struct peerstream {
 };
 #define PEERSTREAM_NULL ((struct peerstream){.fd = -1})
 
-/*
- * Takes fd, which must not block, also on failure. secret: NULL: plain; else borrowed for the
- * stream's life. 0, -ENOMEM, -EIO (the library of TLS refuses).
- */
-int peerstream_open(struct peerstream *s, int fd, const struct peersecret *secret, bool server);
-/* Idempotent. */
-void peerstream_close(struct peerstream *s);
-/* 0: done; -EAGAIN: go on when the socket can be read, or (*ret_write) written; -EPERM: the other
- * end is not who it should be. */
-int peerstream_shake(struct peerstream *s, bool *ret_write);
-/* Bytes; 0: the end; -EAGAIN; -EIO. */
-ssize_t peerstream_receive(struct peerstream *s, void *data, size_t n);
-/* Are there bytes that were taken off the socket and not received? */
-bool peerstream_pending(const struct peerstream *s);
-/* Bytes, maybe fewer; -EAGAIN: call again with the same data; -EIO. */
-ssize_t peerstream_send(struct peerstream *s, const void *data, size_t n);
-
 #define PEERLINK_MAGIC   0x53504452u /* "SPDR" where both hosts have one byte order */
 #define PEERLINK_VERSION 1u
 #define PEERLINK_ANYBODY UINT32_MAX /* uid: the other end proved the secret, and says who it is */

@@ -159,7 +159,8 @@ uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t
 	return sum > g->hard ? sum - g->hard : 0;
 }
 
-void quota_group_base(struct quota_group *g, uint64_t change)
+/* Modulo 2^64: it contains stores' own totals. */
+static void quota_group_base(struct quota_group *g, uint64_t change)
 {
 	if (!change)
 		return;

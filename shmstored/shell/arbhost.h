@@ -153,8 +153,6 @@ static inline uint64_t arb_now(const struct arbhost *h)
 
 /* The client of that number. NULL: there is none. */
 struct arbguest *arbguest_find(struct arbhost *h, uint64_t number);
-/* Something is left to do for it, by arbhost_settle(). */
-void arbguest_todo(struct arbguest *c);
 bool arbguest_has_pool(const struct arbguest *c, uint32_t pool); /* the partition's too */
 
 /* One message to the core; what it sets free is sent, or noted for arbhost_settle().

@@ -28,7 +28,8 @@ struct arbguest *arbguest_find(struct arbhost *h, uint64_t number)
 	return c;
 }
 
-void arbguest_todo(struct arbguest *c)
+/* Something is left to do for it, by arbhost_settle(). */
+static void arbguest_todo(struct arbguest *c)
 {
 	if (c->todo)
 		return;

@@ -10,7 +10,7 @@
 
 #include "api.h"
 #include "page.h"
-#include "pages.h"
+#include "member.h"
 
 /* The daemon's picture of a page is the library's. */
 _Static_assert(offsetof(struct page_head, boot_id) == offsetof(struct shms_page, boot_id),

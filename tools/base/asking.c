@@ -16,7 +16,6 @@
 #include "jsonin.h"
 #include "message.h"
 #include "opening.h"
-#include "progress.h"
 #include "table.h"
 
 static int explain_none(const struct shmstore_client *c, int error)

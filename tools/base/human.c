@@ -21,7 +21,8 @@
 
 static const char units[] = "KMGTPE";
 
-const char *human_text(const char *format, ...)
+/* As snprintf(), cut after 31 bytes. */
+static const char *human_text(const char *format, ...)
 {
 	static _Thread_local char texts[8][32];
 	static _Thread_local unsigned next;

@@ -9,8 +9,6 @@
 
 /* All texts are static, and of this thread: each stays until eight more were asked for. */
 
-/* As snprintf(), cut after 31 bytes. */
-const char *human_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "0", "512 B", "64 KiB", "1.50 GiB": three digits at least, never rounded up into the
  * next unit. */
 const char *human_size(uint64_t bytes);

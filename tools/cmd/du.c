@@ -16,7 +16,6 @@
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "progress.h"
 #include "table.h"
 #include "tierstate.h"
 

@@ -25,7 +25,6 @@
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "progress.h"
 #include "sysroot.h"
 #include "table.h"
 #include "tierstate.h"

@@ -19,7 +19,6 @@
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "progress.h"
 #include "sysroot.h"
 
 struct put {

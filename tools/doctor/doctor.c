@@ -180,6 +180,12 @@ static void doctor_deinit(struct doctor *d)
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
+/*
+ * shmstored, and its needs of the host beyond those of stores: io_uring for the disk tier, access
+ * lists for handoffs between users, quotas of the kernel's own. A host without the daemon is in
+ * order: its absence is told with the command that starts it.
+ */
+
 #define ASK_MS 1000u
 
 /* The daemon's STATUS about all partitions; NULL: none answers, and it is said. */

@@ -20,7 +20,6 @@
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "progress.h"
 
 #define MOVING_BATCH 64 /* keys that are begun together */
 

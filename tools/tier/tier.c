@@ -20,7 +20,6 @@
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "progress.h"
 #include "table.h"
 #include "tierstate.h"
 
@@ -261,6 +260,12 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 }
 
 /* ---- evict ----------------------------------------------------------------------------------- */
+
+/*
+ * Moves what is used least to the disk tier until the goal is met. Everything is the library's:
+ * this command states the goal, shows how far it is, and says what came of it. A signal ends it
+ * between two objects, and what was moved stays moved.
+ */
 
 struct evict {
 	const struct admin *admin;
