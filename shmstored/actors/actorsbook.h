@@ -177,7 +177,7 @@ void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const ch
 /* Nobody here wants the answer any more. */
 void actors_call_orphan(struct actors_call *l);
 
-/* ---- actorsguest.c: what connections are sent ------------------------------------------------ */
+/* ---- actorsroom.c: what connections are sent ------------------------------------------------- */
 
 /* The user's place of that name. NULL: none. */
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name);
@@ -217,7 +217,7 @@ void actors_one_tick(struct actors_one *k, uint64_t now_ms);
 /* Forgets it; its place is not told. */
 void actors_one_free(struct actors_one *k);
 
-/* ---- actorsleave.c: one leaves for its memory ------------------------------------------------ */
+/* ---- actorsfar.c: one leaves for its memory -------------------------------------------------- */
 
 /* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
 const char *actors_destination(const struct actors_one *k, const struct actord_want *want,
@@ -230,7 +230,7 @@ void actors_one_leave(struct actors_one *k, struct actord_want want);
  * its state is not saved yet. */
 void actors_one_want_copy(struct actors_one *k);
 
-/* ---- actorsplace.c: connections -------------------------------------------------------------- */
+/* ---- actors.c: connections ------------------------------------------------------------------- */
 
 /*
  * Messages of daemons to each other about actors, and this room's files that do so.

@@ -10,8 +10,6 @@
  *
  * An actor is not lost for memory: a process is no candidate while its end would lose one.
  */
-#include "preemptpick.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +26,7 @@
 #include "jsonmake.h"
 #include "member.h"
 #include "memtext.h"
+#include "preempt.h"
 #include "pressure.h"
 #include "wire.h"
 

@@ -39,7 +39,7 @@ struct pressproc {
 	unsigned n_clients;
 	struct procmem *mem; /* NULL: there was no memory for it */
 	struct amount private;
-	/* admittask.h */
+	/* admit.h */
 	struct admit_task *tasks; /* that run */
 	bool seen;                /* base is known: what is its own */
 	int64_t base, grown;

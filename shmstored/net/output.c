@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.c: see output.h. A packet's size is in its header: the buffers need no table. */
+/* output.c: see conn.h. A packet's size is in its header: the buffers need no table. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

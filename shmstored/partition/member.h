@@ -41,7 +41,7 @@ struct member {
 	struct conn *conn;
 	int pidfd; /* -1: none (another pid namespace) */
 	struct loop_op pid_op;
-	void *page; /* WIRE_PAGE_SIZE bytes, MAP_SHARED (pages.h) */
+	void *page; /* WIRE_PAGE_SIZE bytes, MAP_SHARED (below) */
 	/* in page; NULL where the page could only be mapped for reading */
 	struct wire_credit *credit;
 	struct quota_store *quota;

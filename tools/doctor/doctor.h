@@ -2,7 +2,7 @@
 /*
  * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks
  * are grouped by what they ask: mount.c the file system and the disk tier, host.c limits and
- * settings, and the kernel's abilities by trying them, daemon.c shmstored.
+ * settings, and the kernel's abilities by trying them, doctor.c shmstored.
  */
 #ifndef DOCTOR_H
 #define DOCTOR_H
