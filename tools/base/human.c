@@ -22,7 +22,7 @@
 static const char units[] = "KMGTPE";
 
 /* As snprintf(), cut after 31 bytes. */
-static const char *human_text(const char *format, ...)
+static __attribute__((format(printf, 1, 2))) const char *human_text(const char *format, ...)
 {
 	static _Thread_local char texts[8][32];
 	static _Thread_local unsigned next;
