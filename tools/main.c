@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "admin.h"
-#include "commands.h"
 #include "message.h"
 #include "options.h"
 

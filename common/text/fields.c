@@ -2,7 +2,10 @@
 /* fields.c: see fields.h. */
 #include "fields.h"
 
+#include <shmstore/inspect.h>
+
 #include "jsonmake.h"
+#include "tier.def"
 
 static void write_member(struct json_object *o, const struct field *f, const void *at)
 {
@@ -63,4 +66,23 @@ void fields_write(struct json_object *o, const struct field *fields, size_t n, c
 		else if (f->name)
 			write_member(o, f, at);
 	}
+}
+
+/* ---- the figures of a disk tier -------------------------------------------------------------- */
+
+uint64_t tierfigures_available(const struct shmstore_tier_info *info)
+{
+	const struct shmstore_tier_config *c = &info->config;
+	uint64_t disk = info->disk_free > c->min_free ? info->disk_free - c->min_free : 0;
+	uint64_t limit = !c->max ? UINT64_MAX : c->max > info->used ? c->max - info->used : 0;
+
+	return disk < limit ? disk : limit;
+}
+
+void tierfigures_add(struct json_object *o, const struct shmstore_tier_info *info)
+{
+	fields_add(o, of_tier, info);
+	jsonmake_u64(o, "available", tierfigures_available(info));
+	if (info->demoted)
+		jsonmake_real(o, "ratio", (double)info->original / (double)info->demoted);
 }

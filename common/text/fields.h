@@ -87,4 +87,13 @@ void fields_write(struct json_object *o, const struct field *fields, size_t n, c
 		fields_write(o, rows, sizeof(rows) / sizeof(rows[0]), thing); \
 	} while (0)
 
+/* A disk tier: figures that are made of others, and all of them as JSON, by the same names
+ * from the daemon and from the tool. */
+
+struct shmstore_tier_info;
+
+/* Bytes that tier files may still take, by the tier's limits and the disk's free space. */
+uint64_t tierfigures_available(const struct shmstore_tier_info *info);
+void tierfigures_add(struct json_object *o, const struct shmstore_tier_info *info);
+
 #endif

@@ -7,12 +7,6 @@
 
 extern const struct actord actord_whole;
 
-/* requests.c, report_actors.c: members of it. */
-int actord_request(struct conn *c, uint16_t type, uint64_t serial, const void *body,
-		   const char *tail, size_t tail_size);
-void actord_report(const struct report_view *v, struct host *h, struct json_object *o);
-void actord_metrics(struct metric_out *o, const struct host *h);
-
 /*
  * profilepeers.c: profiles of other daemons (docs/actors.md). Each daemon sends what it has
  * measured itself, and nothing that others sent it. A daemon's new profile replaces its former one:

@@ -82,7 +82,8 @@ bool ckpt_num_read(const char *text, struct ckpt_num *ret)
 	return true;
 }
 
-uint64_t ckpt_num_wanted(const struct ckpt_num *num, size_t n_peers)
+/* The number that was asked for, even if there are fewer peers. */
+static uint64_t ckpt_num_wanted(const struct ckpt_num *num, size_t n_peers)
 {
 	uint64_t k = num->all     ? n_peers
 		     : num->share ? (uint64_t)ratio_ceil(num->of, (int64_t)n_peers)
@@ -170,8 +171,9 @@ static void choose_random(uint64_t seed, size_t n, size_t k, struct ckpt_choice 
 	}
 }
 
-bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n,
-		 uint64_t bytes, struct ckpt_choice *ret)
+/* n <= CKPT_PEERS. false: too few, and that is an error. */
+static bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n,
+			uint64_t bytes, struct ckpt_choice *ret)
 {
 	int64_t k = ckpt_num_of(&config->num, n);
 

@@ -42,8 +42,6 @@ bool ckpt_num_read(const char *text, struct ckpt_num *ret);
 /* Of so many peers. -1: there are too few of them, and that is an error. Never
  * more than n_peers otherwise. */
 int64_t ckpt_num_of(const struct ckpt_num *num, size_t n_peers);
-/* The number that was asked for, even if there are fewer peers. */
-uint64_t ckpt_num_wanted(const struct ckpt_num *num, size_t n_peers);
 
 enum ckpt_selection {
 	CKPT_RESOURCE,
@@ -75,9 +73,6 @@ struct ckpt_choice {
 	bool degraded; /* fewer than were asked for */
 };
 
-/* n <= CKPT_PEERS. false: too few, and that is an error. */
-bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n,
-		 uint64_t bytes, struct ckpt_choice *ret);
 /* Where an actor of so many bytes could go: most free first, then by name. NULL: nowhere. */
 const struct ckpt_peer *ckpt_destination(const struct ckpt_peer *peers, size_t n, uint64_t bytes);
 

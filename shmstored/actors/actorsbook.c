@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* actorsbook.c: actors by their names, what is known of one, its options, and calls of it. */
+#include "actorsbook.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
-#include "actorspeers.h"
 #include "configkey.h"
 #include "events.h"
 #include "host.h"

@@ -23,11 +23,10 @@
 #include <utlist.h>
 
 #include "account.h"
-#include "actorspeers.h"
+#include "actorsbook.h"
 #include "beneath.h"
 #include "config.h"
 #include "host.h"
-#include "leasename.h"
 #include "member.h"
 
 #define FETCH_MS UINT64_C(10000)

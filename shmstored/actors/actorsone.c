@@ -19,7 +19,7 @@
 #include <sys/param.h>
 #include <utlist.h>
 
-#include "actorspeers.h"
+#include "actorsbook.h"
 #include "events.h"
 #include "host.h"
 #include "log.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actorspeers.c: see actorspeers.h: what comes from other daemons; actors for reports. */
-#include "actorspeers.h"
-
+/* actorspeers.c: see actorsbook.h: messages of other daemons; actors for reports. */
 #include <string.h>
 
+#include "actorsbook.h"
 #include "host.h"
 
 /* ---- messages -------------------------------------------------------------------------------- */

@@ -95,6 +95,7 @@ void arbbind_free(struct arb *a, struct arb_context *c)
 	for (int i = 0; i < 2; i++)
 		if (c->asks[i].want != c->asks[i].one)
 			free(c->asks[i].want);
+	arb_leave(&c->item, ARB_CONTEXTS);
 	HASH_DEL(a->contexts, c);
 	arbslab_put(&a->slabs.contexts, c);
 }
@@ -158,6 +159,7 @@ static int make_context(struct arb *a, uint64_t id, enum arb_kind kind, struct a
 		arbslab_put(&a->slabs.contexts, c);
 		return -ENOMEM;
 	}
+	arbitem_enter(a, &c->item, ARB_CONTEXTS, id);
 	c->seq = ++a->seq;
 	c->kind = kind;
 	c->state = ARB_UNKNOWN;

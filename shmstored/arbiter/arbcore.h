@@ -3,25 +3,23 @@
  * arbcore.h: what the files of the arbiter's core share, and nobody else sees.
  *
  *   arbtree.h      an ordered set with sums
- *   arbslab.c      memory
- *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank
+ *   arbslab.c      memory; the lists of clients
+ *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank; does a
+ *                  request fit, and is its pool open to it?
  *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met?
  *   arbnote.c      what must be looked at before a step ends; the log of transitions
- *   arbfit.c       does a request fit now, and is its pool closed for it?
- *   arbwhy.c       who held what, as a sentence
- *   arbspill.c     reclaimable reservations: which goes next, what is on its way out
- *   arbledger.c    reservations, pins, accounts: whose bytes are where
+ *   arbledger.c    reservations, pins, accounts: whose bytes are where, which can be spilled
  *   arbtask.c      tasks, and who of them is stalled
  *   arbpark.c      a context's state: withheld calls, their outcomes, deadlines, times and metrics
+ *   arbseen.c      inspection; who held what, as a sentence
  *   arbinject.c    outcomes on demand
  *   arbask.c       requests for bytes, from their checks to their booking
  *   arbroll.c      attempts: rolled back, let out again, split
  *   arbhold.c      what becomes of a reservation: released, sealed, unpinned, handed over, spilled
  *   arbbind.c      contexts and the tasks that they serve; the end of both
- *   arbseen.c      inspection
  *   arbpool.c      pools: made, resized, removed
- *   arbpump.c      who gets bytes now: the pump, progress
- *   arbdetect.c    who rolls back or splits when nobody can go on
+ *   arbpump.c      who gets bytes now: the pump, progress; who rolls back or splits where none can
+ *                  go on
  *   arbiter.c      arb_step(): one message
  *
  * A file calls only those that stand above it here. A step: what a message changes is booked at
@@ -53,11 +51,6 @@
 #define ARB_N_ENDED  1000u /* tasks that ended and are still remembered */
 #define ARB_WHY_SIZE 512u
 #define ARB_LARGEST  (INT64_MAX / 4) /* bytes that are said to be there: sums of a few fit */
-
-struct arb_context;
-struct arb_pool;
-struct arb_reservation;
-struct arb_task;
 
 /* The order of service: the lower rank is served first. */
 struct arb_rank {
@@ -111,6 +104,7 @@ struct arb_reservation {
 	uint64_t used_seq;        /* and of these the one that was unpinned longest ago */
 	uint64_t wanted;          /* of a job: bytes still to come */
 	struct arb_reservation *job_prev, *job_next; /* of the pool's jobs */
+	struct arb_hold hold;
 };
 
 /* One pool of a request. While it is parked, node is in the pool's waiting line; what was rolled
@@ -213,6 +207,8 @@ struct arb_context {
 	struct arb_context *wprev, *wnext; /* those that wait for a task */
 	uint64_t outcome_era, solo_epoch;
 	struct arb_injection inject[ARB_N_INJECT];
+	struct arb_item item;
+	struct arb_tag tag; /* of the withheld call */
 };
 
 struct arb_task {
@@ -229,6 +225,7 @@ struct arb_task {
 	uint64_t seq;
 	struct arb_pin *pins;
 	uint64_t begun_ns;
+	struct arb_item item;
 	struct arb_stats former; /* in pools that are gone */
 	struct arb_injection inject[ARB_N_INJECT];
 	char name[ARB_NAME_MAX + 1];
@@ -262,6 +259,7 @@ struct arb_pool {
 	bool dirty, freed, over, look;
 	bool searched;   /* stuck is kept up to date */
 	uint32_t n_calm; /* times in a row that it was kept for nothing */
+	struct arb_item item;
 	char name[ARB_NAME_MAX + 1];
 };
 
@@ -387,29 +385,18 @@ static inline struct arb_want *arbcontext_about(const struct arb_context *c)
 
 /* ---- by their ids; NULL: there is none ------------------------------------------------------- */
 
-static inline struct arb_pool *arbpool_find(const struct arb *a, uint64_t id)
-{
-	struct arb_pool *p;
+#define FINDER(object)                                                                          \
+	static inline struct arb_##object *arb##object##_find(const struct arb *a, uint64_t id) \
+	{                                                                                       \
+		struct arb_##object *found;                                                     \
+                                                                                                \
+		HASH_FIND(hh, a->object##s, &id, sizeof(id), found);                            \
+		return found;                                                                   \
+	}
 
-	HASH_FIND(hh, a->pools, &id, sizeof(id), p);
-	return p;
-}
-
-static inline struct arb_task *arbtask_find(const struct arb *a, uint64_t id)
-{
-	struct arb_task *t;
-
-	HASH_FIND(hh, a->tasks, &id, sizeof(id), t);
-	return t;
-}
-
-static inline struct arb_context *arbcontext_find(const struct arb *a, uint64_t id)
-{
-	struct arb_context *c;
-
-	HASH_FIND(hh, a->contexts, &id, sizeof(id), c);
-	return c;
-}
+FINDER(pool)
+FINDER(task)
+FINDER(context)
 
 /* NULL also for a reservation that is asked for and has no owner yet. */
 static inline struct arb_reservation *arbreservation_find(const struct arb *a, uint64_t id)
@@ -422,6 +409,8 @@ static inline struct arb_reservation *arbreservation_find(const struct arb *a, u
 
 /* ---- arbslab.c ------------------------------------------------------------------------------- */
 
+/* It is of the message's group, if that has one. */
+void arbitem_enter(const struct arb *a, struct arb_item *i, enum arb_sort sort, uint64_t id);
 void arbslab_init(struct arbslab *s, size_t size);
 void arbslab_deinit(struct arbslab *s);            /* with all that is in it */
 void *arbslab_get(struct arbslab *s);              /* zeroed; NULL: no memory */
@@ -445,10 +434,18 @@ struct arb_want *arbline_best(const struct arbtree *line);
 int64_t arbline_above(const struct arbtree *line, const struct arb_rank *rank);
 int64_t arbline_most(const struct arbtree *line); /* largest weight; INT64_MIN: nobody is there */
 struct arb_want *arbline_next(const struct arb_want *w);
-/* Everybody above rank was passed once more. false: nobody is. */
-bool arbline_pass(struct arbtree *line, const struct arb_rank *rank);
 int64_t arbline_passed(const struct arb_want *w);
 struct arb_want *arbline_closer(const struct arbtree *line, int64_t limit);
+
+enum arb_fit {
+	ARB_FIT_NOT,
+	ARB_FIT_SPILL, /* into what is free and reclaimable */
+	ARB_FIT_FREE
+};
+enum arb_fit arbfit_ask(const struct arb_ask *ask);
+bool arbfit_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank);
+bool arbfit_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask);
+void arbfit_passes(struct arb_pool *p, const struct arb_rank *rank);
 
 /* ---- arbstuck.c ------------------------------------------------------------------------------ */
 
@@ -467,31 +464,6 @@ void arbnote_progress(struct arb *a);
 void arbnote_transition(struct arb *a, const struct arb_context *c, enum arb_state from,
 			enum arb_state to, enum arb_outcome o, const char *note);
 
-/* ---- arbfit.c -------------------------------------------------------------------------------- */
-
-enum arb_fit {
-	ARB_FIT_NOT,
-	ARB_FIT_SPILL, /* into what is free and reclaimable */
-	ARB_FIT_FREE
-};
-enum arb_fit arbfit_ask(const struct arb_ask *ask);
-bool arbfit_attempt(const struct arb_context *c); /* the attempt that was rolled back */
-bool arbfit_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank);
-bool arbfit_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask);
-void arbfit_passes(struct arb_pool *p, const struct arb_rank *rank);
-
-/* ---- arbwhy.c -------------------------------------------------------------------------------- */
-
-const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);
-
-/* ---- arbspill.c ------------------------------------------------------------------------------ */
-
-void arbspill_add(struct arb *a, struct arb_reservation *r); /* it is reclaimable */
-void arbspill_remove(struct arb *a, struct arb_reservation *r);
-void arbspill_end_job(struct arb_reservation *r);
-/* as many jobs as ALLOC contexts wait for */
-void arbspill_balance(struct arb *a, struct arb_pool *p);
-
 /* ---- arbledger.c ----------------------------------------------------------------------------- */
 
 struct arb_account *arbledger_find(const struct arb_task *t, const struct arb_pool *p);
@@ -506,6 +478,7 @@ void arbledger_grow(struct arb *a, struct arb_reservation *r, uint64_t bytes);
 void arbledger_shrink(struct arb *a, struct arb_reservation *r, uint64_t bytes);
 void arbledger_leave(struct arb *a, struct arb_reservation *r, uint64_t bytes); /* spilled */
 void arbledger_refuse(struct arb *a, struct arb_reservation *r);
+void arbledger_seal(struct arb_reservation *r);
 void arbledger_destroy(struct arb *a, struct arb_reservation *r); /* nobody asks for it */
 void arbledger_own(struct arb *a, struct arb_reservation *r, struct arb_account *to);
 /* after owner_pins or pins have changed; false: nobody else holds it now */
@@ -520,6 +493,11 @@ uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p)
 /* The bytes that a rolled-back want lacks: its need without what its tasks pin there or were
  * promised, which never keeps their attempt from being let out. */
 int64_t arbledger_lacking(const struct arb_want *w);
+void arbspill_add(struct arb *a, struct arb_reservation *r); /* it is reclaimable */
+void arbspill_remove(struct arb *a, struct arb_reservation *r);
+void arbspill_end_job(struct arb_reservation *r);
+/* as many jobs as ALLOC contexts wait for */
+void arbspill_balance(struct arb *a, struct arb_pool *p);
 
 /* ---- arbtask.c ------------------------------------------------------------------------------- */
 
@@ -609,16 +587,14 @@ void arbbind_free(struct arb *a, struct arb_context *c);
 /* ---- arbseen.c, arbpool.c -------------------------------------------------------------------- */
 
 void arbseen_add(struct arb_stats *ret, const struct arb_stats *s);
+const char *arbseen_why(struct arb *a, const struct arb_ask *ask);
 int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
 enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m);
 enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m);
 
-/* ---- arbpump.c, arbdetect.c ------------------------------------------------------------------ */
+/* ---- arbpump.c ------------------------------------------------------------------------------- */
 
-/* Grants what progress and freed bytes make possible. */
-void arbpump_run(struct arb *a);
-/* all are stalled: who fits is served past who closed its pool; false: nobody fits */
-bool arbpump_past(struct arb *a);
-bool arbdetect_run(struct arb *a); /* one action; false: none */
+/* Looks at what was noted, until nothing is left: grants, roll backs, splits. */
+void arbpump_settle(struct arb *a);
 
 #endif

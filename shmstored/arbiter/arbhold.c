@@ -36,7 +36,7 @@ enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m)
 	else if (m->bytes > r->bytes)
 		arbledger_grow(a, r, m->bytes - r->bytes);
 	r->pool->over = r->pool->used > r->pool->capacity;
-	r->sealed = true;
+	arbledger_seal(r);
 	arbnote_dirty(a, r->pool);
 	a->look = true;
 	return ARB_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a message
- * does is in the file of its subject (arbcore.h lists them); settle() sees to what follows from it.
+ * does is in the file of its subject (arbcore.h lists them); arbpump.c sees to what follows of it.
  */
 #include "arbcore.h"
 
@@ -268,15 +268,6 @@ static int dispatch(struct arb *a, struct arb_context *c, const struct arb_messa
 	}
 }
 
-/* Looks at what was noted, until nothing is left. */
-static void settle(struct arb *a)
-{
-	do
-		arbpump_run(a);
-	while (a->progress || a->dirty || (a->look && arbdetect_run(a)));
-	a->look = false;
-}
-
 int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 	     const struct arb_reply **ret, size_t *ret_n)
 {
@@ -291,7 +282,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 	a->early_done = false;
 	a->message = NULL;
 	if (arbclock_expire(a))
-		settle(a);
+		arbpump_settle(a);
 	a->message = m;
 	c = m->context ? arbcontext_find(a, m->context) : NULL;
 	if (c && c->wait && clears_mark(m))
@@ -300,7 +291,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 	a->totals.n_messages++;
 	if (is_heard(m))
 		a->silent = 0;
-	settle(a);
+	arbpump_settle(a);
 	a->message = NULL;
 	*ret = a->out;
 	*ret_n = a->n_out;

@@ -36,6 +36,50 @@
 
 struct arb;
 
+/*
+ * A client of the caller's, and its objects: those that messages with its group made, until they
+ * end. All zero at first. Ids are unique whoever has them.
+ */
+enum arb_sort {
+	ARB_TASKS,
+	ARB_CONTEXTS,
+	ARB_HOLDS, /* reservations, also those that are asked for */
+	ARB_POOLS,
+	ARB_SORTS
+};
+
+struct arb_item {
+	uint64_t id;
+	struct arb_group *group; /* NULL: nobody's */
+	struct arb_item *prev, *next;
+};
+
+/* A reservation as its client sees it. The core only lets it go: from group's list, too. */
+struct arb_hold {
+	struct arb_item item;
+	bool unpinned; /* its owner says that it may go */
+	bool offered;  /* and so does the core know */
+	bool wanted;   /* wanted_bytes of it are to be spilled; in group->wanted */
+	uint64_t wanted_bytes;
+	struct arb_hold *wanted_prev, *wanted_next;
+};
+
+struct arb_group {
+	struct arb_item *items[ARB_SORTS]; /* lists, the oldest first */
+	uint32_t n[ARB_SORTS];
+	uint64_t bytes[2]; /* of its reservations in a partition's pool; [1]: of sealed ones */
+	struct arb_hold *wanted;
+	/* NULL, or the next one, once it has gone */
+	struct arb_hold *called, *cursor;
+};
+
+/* With a call that may be withheld: comes back with its reply. */
+struct arb_tag {
+	uint64_t serial;
+	uint32_t reservation;
+	bool quiet;
+};
+
 #define ARB_NAME_MAX 127u /* bytes of a pool's or task's name */
 #define ARB_LIST_MAX 64u  /* tasks of a helper or service; pools of one RESERVE */
 
@@ -174,6 +218,8 @@ struct arb_message {
 	const uint64_t *list; /* n_list <= ARB_LIST_MAX */
 	const uint64_t *amounts;
 	uint32_t n_list;
+	struct arb_group *group; /* that gets what it makes; NULL = none */
+	struct arb_tag tag;
 };
 
 enum arb_reply_kind {
@@ -193,6 +239,8 @@ struct arb_reply {
 	enum arb_reply_kind kind;
 	enum arb_outcome outcome;
 	uint64_t context, pool, reservation, bytes;
+	struct arb_group *group; /* the context's, or the reservation's */
+	struct arb_tag tag;
 	/* NOMEM, SPLIT: who held what, a sentence (valid until the next
 	 * step); NULL = nothing to say */
 	const char *why;
@@ -293,6 +341,13 @@ struct arb_reservation_info {
 	bool sealed, reclaimable, spilling;
 };
 bool arb_reservation(const struct arb *a, uint64_t id, struct arb_reservation_info *ret);
+/* NULL: no such one, or it is only asked for. */
+struct arb_hold *arb_hold(const struct arb *a, uint64_t id);
+void arb_unwant(struct arb_hold *h);
+/* It lives on without its client. */
+void arb_leave(struct arb_item *i, enum arb_sort sort);
+/* The bytes that a task owns in the pools of partitions, as arb_group's. */
+void arb_owned(const struct arb *a, uint64_t task, uint64_t ret[2]);
 void arb_totals(const struct arb *a, struct arb_totals *ret);
 /* Each in turn; fn returns false to stop. It must not step. */
 void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arbline.c: a pool's lines: those who wait in it, and those who rolled
- * back in it, best rank first.
+ * back in it, best rank first; and whether a request fits, and its pool is open to it.
  *
  * A line answers in O(log n): who is the best that fits (least weight below a node), the best that
  * is BLOCKED and fits, an ALLOC that does not fit any more, and who closed the pool (most passed).
@@ -243,7 +243,8 @@ static void pull_passed(struct arb_want *w)
 	}
 }
 
-bool arbline_pass(struct arbtree *line, const struct arb_rank *rank)
+/* Everybody above rank was passed once more. false: nobody is. */
+static bool arbline_pass(struct arbtree *line, const struct arb_rank *rank)
 {
 	struct arbtree_node *n = line->root, *last = NULL;
 	bool any = false;
@@ -296,4 +297,51 @@ struct arb_want *arbline_closer(const struct arbtree *line, int64_t limit)
 		n = n->kid[1];
 	}
 	return NULL;
+}
+
+/* ---- does it fit? ---------------------------------------------------------------------------- */
+
+enum arb_fit arbfit_ask(const struct arb_ask *ask)
+{
+	enum arb_fit fit = ARB_FIT_FREE;
+
+	ARB_EACH_WANT(w, ask) {
+		if ((int64_t)w->bytes <= arbpool_free(w->pool))
+			continue;
+		if (!w->bytes)
+			continue;
+		if ((int64_t)w->bytes > arbpool_reach(w->pool))
+			return ARB_FIT_NOT;
+		fit = ARB_FIT_SPILL;
+	}
+	return fit;
+}
+
+bool arbfit_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank)
+{
+	if (!p->n_waiting)
+		return false;
+	if (!p->closer_known) {
+		p->closer = arbline_closer(&p->waiting, a->knobs[ARB_KNOB_MAX_BYPASS]);
+		p->closer_known = true;
+	}
+	return p->closer && arb_rank_cmp(&p->closer->rank, rank) < 0;
+}
+
+bool arbfit_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask)
+{
+	if (c == a->past)
+		return false;
+	ARB_EACH_WANT(w, ask)
+		if (w->bytes && arbfit_closed(a, w->pool, &c->rank))
+			return true;
+	return false;
+}
+
+void arbfit_passes(struct arb_pool *p, const struct arb_rank *rank)
+{
+	if (!p->n_waiting || !arbline_pass(&p->waiting, rank))
+		return;
+	p->n_bypassed++;
+	p->closer_known = false;
 }

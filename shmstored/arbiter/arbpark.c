@@ -107,6 +107,7 @@ void arbpark_lose(struct arb *a, struct arb_context *c, struct arb_account *acco
 void arbpark_park(struct arb *a, struct arb_context *c, enum arb_call call, uint64_t deadline_ns)
 {
 	c->call = call;
+	c->tag = a->message->tag;
 	c->parked_ns = a->now_ns;
 	if (c->in_retry)
 		c->lost_ns += a->now_ns - c->run_ns;
@@ -124,6 +125,8 @@ void arbpark_complete(struct arb *a, struct arb_context *c, enum arb_outcome o, 
 						.pool = w ? w->pool->id : 0,
 						.reservation = c->call_reservation,
 						.bytes = w ? w->bytes : 0,
+						.group = c->item.group,
+						.tag = c->tag,
 						.why = why};
 	if (w && w->account) {
 		w->account->stats.blocked_ns += a->now_ns - c->parked_ns;

@@ -28,6 +28,7 @@ int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome 
 	p->capacity = (int64_t)m->bytes;
 	p->spill_reserve = (int64_t)m->extra;
 	p->nobody.pool = p;
+	arbitem_enter(a, &p->item, ARB_POOLS, p->id);
 	if (m->name)
 		(void)strncpy(p->name, m->name, ARB_NAME_MAX);
 	*ret = ARB_OK;
@@ -92,6 +93,7 @@ enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m)
 		arbslab_put(&a->slabs.accounts, account);
 	}
 	HASH_DEL(a->pools, p);
+	arb_leave(&p->item, ARB_POOLS);
 	free(p);
 	return ARB_OK;
 }

@@ -31,7 +31,7 @@ void arbroll_back(struct arb *a, struct arb_context *c, const char *note)
 	uint32_t n = ask->n;
 	struct arb_account *account = ask->want[0].account;
 	enum arb_outcome o = over_limit(a, c) ? ARB_NOMEM : ARB_RETRY;
-	const char *why = o == ARB_NOMEM ? arbwhy_say(a, ask) : NULL;
+	const char *why = o == ARB_NOMEM ? arbseen_why(a, ask) : NULL;
 
 	arbpark_state(a, c, ARB_BUFN_THROW, ARB_OK, note);
 	arbpark_leave_line(a, c);
@@ -54,7 +54,7 @@ void arbroll_split(struct arb *a, struct arb_context *c, const char *note)
 {
 	struct arb_want *w = c->attempt->want;
 	enum arb_outcome o = over_limit(a, c) ? ARB_NOMEM : ARB_SPLIT;
-	const char *why = arbwhy_say(a, c->attempt);
+	const char *why = arbseen_why(a, c->attempt);
 
 	arbpark_state(a, c, ARB_SPLIT_THROW, ARB_OK, note);
 	w->account->stats.n_splits++;

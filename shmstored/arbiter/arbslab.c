@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbslab.c: memory of objects of one size, many in a piece.
+ * arbslab.c: memory of objects of one size, many in a piece; and the lists of a client's objects.
  *
  * A message looks at a context, its task, accounts and reservations, each last seen thousands of
  * messages ago. As blocks of malloc() they lie all over its heap, and each costs a walk of page
@@ -116,3 +116,38 @@ void arbslab_put(struct arbslab *s, void *object)
 }
 
 #endif
+
+/* ---- the lists of clients -------------------------------------------------------------------- */
+
+void arbitem_enter(const struct arb *a, struct arb_item *i, enum arb_sort sort, uint64_t id)
+{
+	*i = (struct arb_item){.id = id, .group = a->message->group};
+	if (!i->group)
+		return;
+	DL_APPEND(i->group->items[sort], i);
+	i->group->n[sort]++;
+}
+
+void arb_unwant(struct arb_hold *h)
+{
+	if (h->wanted)
+		DL_DELETE2(h->item.group->wanted, h, wanted_prev, wanted_next);
+	h->wanted = false;
+}
+
+void arb_leave(struct arb_item *i, enum arb_sort sort)
+{
+	struct arb_group *g = i->group;
+	struct arb_hold *h = sort == ARB_HOLDS ? CONTAINER_OF(i, arb_hold, item) : NULL;
+
+	if (!g)
+		return;
+	if (h) {
+		arb_unwant(h);
+		g->called = g->called == h ? NULL : g->called;
+		g->cursor = g->cursor == h ? CONTAINER_OF(i->next, arb_hold, item) : g->cursor;
+	}
+	DL_DELETE(g->items[sort], i);
+	g->n[sort]--;
+	i->group = NULL;
+}

@@ -29,6 +29,7 @@ int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name,
 		arbslab_put(&a->slabs.tasks, t);
 		return -ENOMEM;
 	}
+	arbitem_enter(a, &t->item, ARB_TASKS, id);
 	t->seq = ++a->seq;
 	t->priority = priority == ARB_PRIORITY_DEFAULT ? --a->next_priority : priority;
 	t->begun_ns = a->now_ns;
@@ -62,6 +63,7 @@ void arbtask_free(struct arb *a, struct arb_task *t)
 {
 	struct arb_account *account, *next;
 
+	arb_leave(&t->item, ARB_TASKS);
 	LL_FOREACH_SAFE(t->accounts, account, next)
 	{
 		DL_DELETE2(account->pool->accounts, account, pprev, pnext);
@@ -74,6 +76,7 @@ void arbtask_remember(struct arb *a, struct arb_task *t)
 {
 	struct arb_task *old;
 
+	arb_leave(&t->item, ARB_TASKS);
 	HASH_DEL(a->tasks, t);
 	HASH_FIND(hh, a->ended, &t->id, sizeof(t->id), old);
 	if (old) {

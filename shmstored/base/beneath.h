@@ -5,7 +5,10 @@
 #define BENEATH_H
 
 #include <errno.h>
+#include <stdint.h>
+#include <sys/random.h>
 
+#include "leasetext.h"
 #include "openbeneath.h"
 
 #define BENEATH_TRIES 100 /* where a rename races with it: the daemon does not wait */
@@ -18,6 +21,18 @@ static inline int beneath_open(int dir_fd, const char *path, int flags)
 	for (int i = 0; i < BENEATH_TRIES && (fd == -EAGAIN || fd == -EINTR); i++)
 		fd = shms_beneath_open(dir_fd, path, flags);
 	return fd;
+}
+
+/* A fresh name of a lease (leasetext.h) with that expiry, by shmstore_lease_clock_ms(). 0, -EIO (no
+ * random numbers). */
+static inline int leasename_make(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE])
+{
+	uint64_t nonce;
+
+	if (getrandom(&nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce))
+		return -EIO;
+	shms_lease_text(expiry_ms, nonce, ret_name);
+	return 0;
 }
 
 #endif

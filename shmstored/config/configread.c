@@ -21,7 +21,6 @@
 
 #include "config.h"
 #include "configkey.h"
-#include "rules.h"
 #include "wire.h"
 
 enum section {

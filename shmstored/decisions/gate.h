@@ -18,7 +18,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "admission.h"
 #include "amount.h"
+#include "deadlines.h"
 
 /*
  * Computes thresholds from how fast memory can fill. Between two looks a host may gain
@@ -77,5 +79,106 @@ void gate_sample(struct gate *g, struct amount used);
  * known and not 0, the quota is at most as many as fit below high.
  */
 uint64_t gate_quota(const struct gate *g, struct amount estimate);
+
+/*
+ * The line at the gate: the tasks that wait, and those that go through. A task is the caller's
+ * structure.
+ *
+ * A task that wants to begin is let in, refused, or waits with or without a deadline. Waiting tasks
+ * are served level by level, those that may least be preempted first, and within a level in the
+ * order of their arrival. If the first task of a level does not fit, it keeps back all others, so
+ * that a large task is not passed for ever. Within an interval of the gate no more tasks go through
+ * than its quota, and only those that fit beside what running tasks reserve (admission.h). A task
+ * that ends within the interval in which it went through leaves its place to another.
+ *
+ * Progress: if nothing runs, the first task is let in, even if the gate is closed, because nothing
+ * else could ever open it. Only a task that declares more than there is, is refused instead.
+ */
+
+#define GATELINE_LEVELS 5u
+
+enum gateline_form {
+	GATELINE_TRY,
+	GATELINE_UNTIL,
+	GATELINE_WAIT
+};
+
+enum gateline_outcome {
+	GATELINE_WAITS, /* answered later by gateline_next() */
+	GATELINE_IN,
+	GATELINE_PROGRESS, /* in, because nothing runs */
+	GATELINE_REFUSED,  /* a try that would have to wait */
+	GATELINE_TIMED_OUT,
+	GATELINE_TOO_BIG /* it declares more than there is */
+};
+
+enum gateline_reason {
+	GATELINE_NOTHING_RUNS,
+	GATELINE_FITS,
+	GATELINE_SHUT,
+	GATELINE_FULL,
+	GATELINE_MORE_THAN_ALL
+};
+
+struct gateline_task {
+	/* Set by the caller, and unchanged while the task waits or runs: */
+	unsigned level; /* 0 to GATELINE_LEVELS - 1 */
+	enum gateline_form form;
+	uint64_t deadline_ms; /* of UNTIL */
+	uint64_t declared;    /* the least that it says it needs */
+	struct admission_task share;
+	/* Set here: */
+	bool waits, runs;
+	uint64_t since_ms;                 /* it waits since then */
+	uint64_t interval;                 /* in which it went through, and */
+	bool counts;                       /*   took one of its quota */
+	struct gateline_task *prev, *next; /* of its level's line */
+	struct deadline due;
+};
+
+struct gateline_books {
+	uint64_t n_running, n_waiting, n_admitted, n_progress, n_refused, n_timed_out;
+};
+
+struct gateline {
+	uint64_t cap;          /* bytes of all that may run: a task that declares more is too big */
+	struct admission sums; /* of those that run; their cap is set by admission_set_cap() */
+	struct gateline_task *lines[GATELINE_LEVELS];
+	struct deadline *due;
+	bool open;
+	uint64_t interval, quota; /* quota: what is left of this interval's */
+	struct gateline_books books;
+};
+
+/* Nothing is too big, and nothing fits: the caller sets both caps. */
+void gateline_init(struct gateline *a);
+/*
+ * The gate has a new sample: a new interval begins, with a new quota. Before the first one the gate
+ * is closed.
+ */
+void gateline_interval(struct gateline *a, const struct gate *g);
+/*
+ * Does nothing more go through within this interval, however little it needs, unless nothing runs?
+ */
+bool gateline_is_shut(const struct gateline *a);
+enum gateline_outcome gateline_ask(struct gateline *a, struct gateline_task *t, uint64_t now_ms);
+/* Counts a task that runs already, whatever the gate says. It takes nothing of the interval. */
+void gateline_runs(struct gateline *a, struct gateline_task *t);
+/*
+ * Returns a task that waited, and its answer; NULL: there is none. Call it until then, after each
+ * of the other calls, and when gateline_deadline() has come.
+ */
+struct gateline_task *gateline_next(struct gateline *a, uint64_t now_ms,
+				    enum gateline_outcome *ret);
+/* The next deadline of a waiting task; UINT64_MAX: there is none. */
+uint64_t gateline_deadline(const struct gateline *a);
+/* The task has ended, or is withdrawn and gets no answer. A task that neither runs
+ * nor waits may be given, too. */
+void gateline_end(struct gateline *a, struct gateline_task *t);
+/* Why a task has this outcome now. */
+enum gateline_reason gateline_reason(const struct gateline *a, enum gateline_outcome outcome);
+const char *gateline_reason_name(enum gateline_reason r);
+uint64_t gateline_oldest_ms(const struct gateline *a,
+			    uint64_t now_ms); /* how long the longest wait is; 0: nobody waits */
 
 #endif

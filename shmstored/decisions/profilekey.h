@@ -45,8 +45,6 @@ struct profilegrowth {
 
 void profilegrowth_add(struct profilegrowth *g, const struct profile_task *t);
 void profilegrowth_merge(struct profilegrowth *a, const struct profilegrowth *b);
-/* UINT64_MAX: not known. */
-uint64_t profilegrowth_most(const struct profilegrowth *g, uint64_t age_ms, uint64_t had);
 
 struct profile_key {
 	uint8_t hash[16];
@@ -72,17 +70,12 @@ struct profile {
 /* The key of this name, made if need be. NULL: no memory. The name's parts are no
  * longer than PROFILE_NAME. */
 struct profile_key *profilekey_get(struct profile *p, const struct profile_name *name);
-void profilekey_add(struct profilevalues *v, enum profile_resource r, uint64_t value);
 /* n and what they sum up to: at least one remains, and the average stays. */
 void profilekey_halve(uint64_t *n, uint64_t *sum);
 void profilekey_to_prior(struct profile_key *k);
 
 void profilering_add(struct profilering *ring, uint64_t value);
 uint64_t profilering_at(const struct profilering *ring, uint32_t i);
-/* Keeps the newest n. */
-void profilering_keep(struct profilering *ring, uint32_t n);
-/* The smallest value that num/den of all are not above. 0: there are none. */
-uint64_t profilering_rank(const struct profilering *ring, uint32_t num, uint32_t den);
 uint64_t profilering_max(const struct profilering *ring);
 /* Those of a and b in turn, the newest last. */
 void profilering_interleave(struct profilering *a, const struct profilering *b);

@@ -2,7 +2,7 @@
 /*
  * admit.c: the queue at the gate, and the sums of what running tasks will take.
  *
- * gateline.h decides which task is next, and whether it is let through. The cap of the sums is the
+ * gate.h decides which task is next, and whether it is let through. The cap of the sums is the
  * gate's threshold, less the bytes that are used by anything but these tasks; it is set after each
  * look at the host.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admit.h: the gate as a service. Tasks that clients want to begin go through, wait (gateline.h),
+ * admit.h: the gate as a service. Tasks that clients want to begin go through, wait (gate.h),
  * or are refused. An admitted task counts, by what is expected of it, until it is done or its
  * connection ends. There is an admit only if the host's memory is watched (pressure.h). Loop's
  * thread only.
@@ -11,9 +11,101 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "admittask.h"
+#include "client.h"
+#include "gate.h"
+#include "hash.h"
 #include "loop.h"
+#include "policy.h"
 #include "pressure.h"
+
+/*
+ * Tasks that asked to begin, and how much memory each running task has. Loop's
+ * thread only.
+ *
+ * The private memory of a process and its descendants, as far as it exceeds what the process had
+ * when the first of its running tasks began, is its tasks': in the order in which they began each
+ * has as much as is expected of it, and the last one the rest. So it is known how much several
+ * tasks of one process will still take together, whichever of them has what. When a task ends, what
+ * exceeds the expectations of the tasks that still run counts as the process's own.
+ */
+
+struct pressproc;
+struct pressprocs;
+
+/* A client's wish to begin a task. */
+struct admit_want {
+	uint64_t serial; /* of the request: an answer that is withheld has it */
+	uint32_t uid;
+	enum policylevel level;
+	bool retriable;
+	bool told, worker; /* as WIRE_TASK_TOLD, _WORKER */
+	enum gateline_form form;
+	uint64_t timeout_ms; /* GATELINE_UNTIL */
+	uint64_t declared;
+	uint64_t parent;
+	const struct profile_name *name; /* NULL: none */
+};
+
+struct admit_task {
+	UT_hash_handle hh; /* by id */
+	uint64_t id;       /* of the host, never 0, never another's */
+	struct client *client;
+	struct admit_task *prev, *next; /* of client */
+	struct pressproc *proc;         /* NULL: it waits, or its process is not seen */
+	struct admit_task *proc_prev, *proc_next;
+	struct gateline_task gate;
+	uint64_t serial; /* while it waits: of its request */
+	uint32_t uid;
+	enum policylevel level; /* as it was said: NEVER to AUTO */
+	bool retriable;
+	uint64_t parent, n_children; /* n_children: that run now */
+	bool counted;                /* among its parent's */
+	uint64_t since_ns;           /* it waits, or runs, since then: loop_clock() */
+	struct profile_name name;    /* lang NULL: none was said */
+	uint64_t most;               /* that it has had of its process's */
+	bool alone; /* it always was the only one of its process: most is its own */
+	char *names;
+	uint64_t values[];
+};
+
+struct admit_tasks {
+	struct admit_task *all;
+	struct gateline line;
+	struct pressprocs *procs;
+	/* given by this daemon; what is below was given by earlier ones */
+	uint64_t first_id, last_id;
+};
+
+/* Numbers begin above all that earlier daemons gave: they follow the host's CLOCK_BOOTTIME. */
+void admittask_number(struct admit_tasks *t);
+/* Makes a client's task. id 0: a new one. share: what is expected of it; its values are
+ * copied. NULL: out of memory. */
+struct admit_task *admittask_new(struct admit_tasks *t, struct client *c,
+				 const struct admit_want *w, uint64_t id,
+				 const struct admission_task *share);
+/* The gate has let it in. */
+void admittask_begin(struct admit_tasks *t, struct admit_task *k);
+/* A task was added that others may have named as their parent before. */
+void admittask_count_children(struct admit_tasks *t);
+/* Removes the task everywhere, and frees it. */
+void admittask_free(struct admit_tasks *t, struct admit_task *k);
+struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id);
+
+/*
+ * Read how much each task has and will take. _before() is called before the host is read, the other
+ * after it, and the lesser value counts: a task that has just taken or freed memory must not be
+ * counted with bytes that the host's use does not have. remaining: of a task with a name, as
+ * profiles_remaining().
+ */
+void admittask_look_before(struct admit_tasks *t);
+void admittask_look(struct admit_tasks *t,
+		    uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg);
+/*
+ * Does the process at the other end of the connection neither run a task nor wait for one to begin?
+ */
+bool admittask_is_idle(const struct admit_tasks *t, const struct client *c);
+/* The level as it is now: NEVER to ALWAYS. */
+enum policylevel admittask_level(const struct admit_task *k);
 
 struct conn;
 struct host;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admittask.c: see admittask.h. */
-#include "admittask.h"
-
+/* admittask.c: see admit.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
+#include "admit.h"
 #include "clocks.h"
 #include "loop.h"
-#include "pressprocs.h"
+#include "pressure.h"
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 

@@ -30,7 +30,7 @@ struct client {
 	struct conn *conn;
 	struct conn_end end;
 	void (*left[CLIENT_PARTS])(struct client *c); /* NULL: it has no such part */
-	/* pressprocs.h. NULL: it was not looked for, or is in a pid
+	/* pressure.h. NULL: it was not looked for, or is in a pid
 	 * namespace that we do not see. */
 	struct pressproc *proc;
 	/* admit.h */

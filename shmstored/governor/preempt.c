@@ -25,7 +25,6 @@
 #include "log.h"
 #include "loop.h"
 #include "memtext.h"
-#include "preemptpick.h"
 #include "pressure.h"
 #include "profiles.h"
 

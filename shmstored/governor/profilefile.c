@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profilefile.c: see profilefile.h. Names: profile-UID; .profile-UID.new while it is written;
+ * profilefile.c: see profiles.h. Names: profile-UID; .profile-UID.new while it is written;
  * profile-UID.refused.
  */
-#include "profilefile.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +12,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "profiles.h"
 
 #define PREFIX       "profile-"
 #define FILE_NAME    sizeof(".profile-4294967295.refused")

@@ -17,7 +17,6 @@
 #include "idtable.h"
 #include "log.h"
 #include "loop.h"
-#include "profilefile.h"
 #include "scanner.h"
 
 struct user {

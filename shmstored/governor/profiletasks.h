@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 #include "hash.h"
+#include "profile.h"
 #include "profiles.h"
-#include "profiletrack.h"
 
 struct conn;
 struct profiletasks;
@@ -43,7 +43,6 @@ struct profiletasks *profiletasks_new(struct host *h, struct profiles *p);
 /* To be called after the connections were dropped, before profiles_free() and
  * loop_free(). Returns NULL. */
 struct profiletasks *profiletasks_free(struct profiletasks *t);
-uint64_t profiled_age_ms(const struct profiled *k);
 
 /* 0; -EEXIST: it runs already; -EMFILE: too many tasks; -ENOMEM. */
 int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task,

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.c: see output.h. A packet's size is in its header: the buffers need no table. */
-#include "output.h"
-
+/* output.c: see conn.h. A packet's size is in its header: the buffers need no table. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
+#include "conn.h"
 #include "wire.h"
 
 void output_forget_documents(struct output *o)

@@ -37,7 +37,6 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
-#include "pages.h"
 #include "part.h"
 #include "reaper.h"
 #include "socket.h"
@@ -438,41 +437,33 @@ struct account *account_close(struct account *a)
 	return NULL;
 }
 
-/* ---- finding --------------------------------------------------------------------------------- */
+/* ---- history --------------------------------------------------------------------------------- */
 
-struct account *account_find(struct host *h, const char *path)
+/*
+ * The one ring takes every sample, the other one every tenth: what leaves the first is still in the
+ * second, so both together are less than 300 KiB a partition whatever happens.
+ */
+
+#define TENS 10u
+
+static void ring_add(struct history_ring *r, const struct history_sample *s)
 {
-	char real[PATH_MAX];
-	struct account *a;
-
-	for (a = h->accounts; a; a = a->next) {
-		if (strcmp(a->path, path) == 0 || strcmp(a->config->path, path) == 0)
-			return a;
-	}
-	/* Another spelling of the path; a partition is a tmpfs, so nothing blocks. */
-	if (path[0] != '/' || !realpath(path, real))
-		return NULL;
-	for (a = h->accounts; a; a = a->next) {
-		if (strcmp(a->path, real) == 0)
-			return a;
-	}
-	return NULL;
+	r->samples[r->next] = *s;
+	r->next = (r->next + 1) % HISTORY_SECONDS;
+	if (r->n < HISTORY_SECONDS)
+		r->n++;
 }
 
-struct account *account_find_uuid(struct host *h, const uint8_t uuid[16])
+void history_add(struct history *h, const struct history_sample *s)
 {
-	char text[37];
-	size_t at = 0;
+	ring_add(&h->seconds, s);
+	if (h->n_added++ % TENS == 0)
+		ring_add(&h->tens, s);
+}
 
-	for (int i = 0; i < 16; i++) {
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			text[at++] = '-';
-		snprintf(text + at, sizeof(text) - at, "%02x", uuid[i]);
-		at += 2;
-	}
-	for (struct account *a = h->accounts; a; a = a->next) {
-		if (strcmp(a->uuid, text) == 0)
-			return a;
-	}
-	return NULL;
+const struct history_sample *history_at(const struct history_ring *r, size_t i)
+{
+	if (i >= r->n)
+		return NULL;
+	return &r->samples[(r->next + HISTORY_SECONDS - r->n + i) % HISTORY_SECONDS];
 }

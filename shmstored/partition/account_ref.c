@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* account_ref.c: the memory of a partition's account stays as long as an operation is in flight;
- * sums of stores. */
+ * finding it; sums of stores. */
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "account.h"
+#include "config.h"
+#include "host.h"
 #include "jsonmake.h"
 
 void account_ref(struct account *a)
@@ -90,4 +94,41 @@ int survey_labels(const struct survey *s, bool (*counts)(const void *arg, uid_t 
 	*ret = l;
 	*ret_n = n_sums;
 	return 0;
+}
+
+struct account *account_find(struct host *h, const char *path)
+{
+	char real[PATH_MAX];
+	struct account *a;
+
+	for (a = h->accounts; a; a = a->next) {
+		if (strcmp(a->path, path) == 0 || strcmp(a->config->path, path) == 0)
+			return a;
+	}
+	/* Another spelling of the path; a partition is a tmpfs, so nothing blocks. */
+	if (path[0] != '/' || !realpath(path, real))
+		return NULL;
+	for (a = h->accounts; a; a = a->next) {
+		if (strcmp(a->path, real) == 0)
+			return a;
+	}
+	return NULL;
+}
+
+struct account *account_find_uuid(struct host *h, const uint8_t uuid[16])
+{
+	char text[37];
+	size_t at = 0;
+
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			text[at++] = '-';
+		snprintf(text + at, sizeof(text) - at, "%02x", uuid[i]);
+		at += 2;
+	}
+	for (struct account *a = h->accounts; a; a = a->next) {
+		if (strcmp(a->uuid, text) == 0)
+			return a;
+	}
+	return NULL;
 }

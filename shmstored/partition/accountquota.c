@@ -28,8 +28,6 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
-#include "pages.h"
-#include "putqueue.h"
 #include "reaper.h"
 
 #define WAITS_MAX   16u        /* threads of one process that may wait */

@@ -8,14 +8,23 @@
  * limit is set. The disk tier's marks take the place of these two where they are lower.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #include "account.h"
 #include "accountquota.h"
 #include "config.h"
+#include "conn.h"
+#include "events.h"
 #include "host.h"
+#include "jsonmake.h"
+#include "member.h"
 #include "part.h"
+#include "sizetext.h"
 
 int accountquota_apply_partition(struct accountquota *k)
 {
@@ -120,18 +129,247 @@ int accountquota_reload(struct account *a, const struct config_partition *before
 	return r < 0 ? r : accountquota_apply_partition(k);
 }
 
-int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft,
-			uint64_t bytes)
-{
-	struct accountquota *k = a->accountquota;
-	const struct config_limit *c = find(a->config, kind, id);
-	struct quota_limits l = current(k, kind, id);
-	uint64_t *value = soft ? &l.soft : &l.hard;
+/* ---- at run time ----------------------------------------------------------------------------- */
 
-	*value = bytes;
-	if (bytes == QUOTA_DEFAULT && c)
-		*value = soft ? c->soft : c->hard;
+#define KEYS                                                                              \
+	"limit, soft, user.UID.limit, user.UID.soft, label.NAME.limit, label.NAME.soft, " \
+	"store.NAME.limit, "                                                              \
+	"store.NAME.soft"
+
+struct change {
+	struct account *account;
+	enum wire_limit kind;
+	char id[QUOTA_ID_MAX + 1];
+	bool soft;
+	uint64_t bytes;
+};
+
+struct reason {
+	char *text;
+	size_t size;
+};
+
+static int fail(const struct reason *why, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static int fail(const struct reason *why, int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why->text, why->size, format, args);
+	va_end(args);
+	return error;
+}
+
+/* PARTITION, where the text names one; advances *io behind it. */
+static int parse_partition(struct host *h, char **io, struct change *ret, const struct reason *why)
+{
+	char *equals = strchr(*io, '='), *space = NULL;
+
+	/* A path may have spaces; a key up to its "=" has none. */
+	for (char *at = *io; at < equals; at++) {
+		if (*at == ' ')
+			space = at;
+	}
+	if (!equals)
+		return fail(why, -EINVAL,
+			    "\"%s\" sets nothing; write [PARTITION ]KEY=VALUE with one of the "
+			    "keys " KEYS,
+			    *io);
+	if (!space) {
+		ret->account = h->accounts;
+		if (!ret->account || ret->account->next)
+			return fail(why, -EINVAL, "which partition? %s; write PARTITION KEY=VALUE",
+				    h->accounts ? "there are several" : "there is none");
+		return 0;
+	}
+	*space = '\0';
+	ret->account = account_find(h, *io);
+	if (!ret->account)
+		return fail(why, -ENOENT,
+			    "no partition %s is under watch; shmstore-admin status lists them",
+			    *io);
+	*io = space + 1;
+	return 0;
+}
+
+static int parse_user(struct change *io, const struct reason *why)
+{
+	char digits[16];
+	const char *id = config_user_id(io->id, digits);
+
+	if (!id)
+		return fail(why, -EINVAL, "no user is called \"%s\"; write a name, a number or *",
+			    io->id);
+	if (id != io->id)
+		strcpy(io->id, id);
+	return 0;
+}
+
+static int parse_key(const char *key, struct change *ret, const struct reason *why)
+{
+	const char *id = key, *end = strrchr(key, '.');
+
+	ret->kind = WIRE_LIMIT_PARTITION;
+	for (enum wire_limit kind = WIRE_LIMIT_USER; end && kind <= WIRE_LIMIT_STORE; kind++) {
+		const char *name = quota_kind_name(kind);
+		size_t n = strlen(name) + 1;
+
+		if (strncmp(key, name, n - 1) != 0 || key[n - 1] != '.' || end < key + n)
+			continue;
+		ret->kind = kind;
+		id = key + n;
+		if (end == id || (size_t)(end - id) > QUOTA_ID_MAX)
+			return fail(why, -EINVAL, "\"%s\" names no %s; write one of " KEYS, key,
+				    quota_kind_name(ret->kind));
+		memcpy(ret->id, id, (size_t)(end - id));
+		key = end + 1;
+		break;
+	}
+	ret->soft = strcmp(key, "soft") == 0;
+	if (!ret->soft && strcmp(key, "limit") != 0)
+		return fail(why, -EINVAL, "there is no key \"%s\"; write one of " KEYS, key);
+	return ret->kind == WIRE_LIMIT_USER ? parse_user(ret, why) : 0;
+}
+
+static int parse_value(const char *value, struct change *io, const struct reason *why)
+{
+	uint64_t total = io->kind == WIRE_LIMIT_PARTITION ? io->account->tick.size : 0;
+
+	if (strcmp(value, "none") == 0 || strcmp(value, "default") == 0) {
+		io->bytes = value[0] == 'n' ? 0 : QUOTA_DEFAULT;
+		return 0;
+	}
+	if (config_parse_size(value, total, &io->bytes) < 0 || io->bytes > QUOTA_MAX)
+		return fail(why, -EINVAL,
+			    "\"%s\" is no size; write bytes, or as 512MiB or 1.5G%s, or none, or "
+			    "default",
+			    value, total ? ", or a percentage as 50%" : "");
+	return 0;
+}
+
+static int carry_out(const struct change *c)
+{
+	struct accountquota *k = c->account->accountquota;
+	const struct config_limit *said = find(c->account->config, c->kind, c->id);
+	struct quota_limits l = current(k, c->kind, c->id);
+
+	*(c->soft ? &l.soft : &l.hard) = c->bytes != QUOTA_DEFAULT || !said ? c->bytes
+					 : c->soft                          ? said->soft
+									    : said->hard;
 	if (l.hard && l.hard != QUOTA_DEFAULT && l.soft != QUOTA_DEFAULT && l.soft > l.hard)
 		return -EINVAL;
-	return apply(k, kind, id, &l);
+	return apply(k, c->kind, c->id, &l);
+}
+
+static void tell(const struct change *c)
+{
+	struct json_object *o = account_json(c->account);
+	char key[QUOTA_ID_MAX + 64];
+
+	jsonmake_text(o, "kind", quota_kind_name(c->kind));
+	jsonmake_text(o, "id", c->id);
+	if (c->bytes && c->bytes != QUOTA_DEFAULT)
+		jsonmake_u64(o, c->soft ? "soft" : "hard", c->bytes);
+	else
+		jsonmake_null(o, c->soft ? "soft" : "hard");
+	/* Another value is other news. */
+	snprintf(key, sizeof(key), "%s %s %d %" PRIu64, quota_kind_name(c->kind), c->id, c->soft,
+		 c->bytes);
+	events_emit(c->account->host->events, EVENT_LIMIT_SET, key, o);
+}
+
+static int set(struct host *h, char *text, const struct reason *why)
+{
+	struct change c = {0};
+	char *value;
+	int r = parse_partition(h, &text, &c, why);
+
+	if (r < 0)
+		return r;
+	value = strchr(text, '=');
+	*value++ = '\0';
+	r = parse_key(text, &c, why);
+	if (r == 0)
+		r = parse_value(value, &c, why);
+	if (r < 0)
+		return r;
+	r = carry_out(&c);
+	if (r == -EINVAL)
+		return fail(why, r,
+			    "a soft limit above the hard one asks for nothing; set the other one "
+			    "first");
+	if (r < 0)
+		return fail(why, r, "out of memory");
+	tell(&c);
+	return 0;
+}
+
+int accountquota_set(struct host *h, const char *assignment, char *ret_reason, size_t size)
+{
+	struct reason why = {ret_reason, size};
+	char *text = strdup(assignment);
+	int r = text ? set(h, text, &why) : fail(&why, -ENOMEM, "out of memory");
+
+	free(text);
+	return r;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void say_whose(const struct account *a, const struct quota_answer *why, char *ret,
+		      size_t size)
+{
+	switch (why->limit) {
+	case WIRE_LIMIT_USER:
+		snprintf(ret, size, "user %s on %s", why->id, a->path);
+		break;
+	case WIRE_LIMIT_LABEL:
+		snprintf(ret, size, "stores with label \"%s\" on %s", why->id, a->path);
+		break;
+	case WIRE_LIMIT_PARTITION:
+	case WIRE_LIMIT_STORE:
+	case WIRE_LIMIT_NONE:
+		snprintf(ret, size, "partition %s", a->path);
+	}
+}
+
+int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,
+			const struct quota_answer *why)
+{
+	char whose[QUOTA_ID_MAX + WIRE_PATH_MAX + 64];
+	const char *how = error == -ETIMEDOUT ? "no room came in time: " : "";
+
+	switch (error) {
+	case -ECANCELED:
+		return conn_refuse(c, serial, error, "the request was cancelled");
+	case -EMFILE:
+		return conn_refuse(
+			c, serial, error,
+			"too many requests of this store wait already; wait for one of them first");
+	case -EPERM:
+		return conn_refuse(c, serial, error,
+				   "this store's page cannot be relied on; close the store and "
+				   "open a new one");
+	default:
+		break;
+	}
+	say_whose(a, why, whose, sizeof(whose));
+	a->host->counters.n_refusals++;
+	return conn_refuse_limit(c, serial, error, why->limit, why->hard, why->used,
+				 "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64
+				 " bytes); delete objects, or "
+				 "ask whoever runs shmstored here for a higher limit",
+				 how, whose, sizetext(why->used).text, sizetext(why->hard).text,
+				 why->used, why->hard);
+}
+
+void accountquota_answer(struct member *m, uint64_t serial, int error, const struct quota_answer *a)
+{
+	struct wire_granted granted = {.granted = a->granted, .bytes = a->bytes};
+
+	if (m->conn && error)
+		accountquota_refuse(m->account, m->conn, serial, error, a);
+	else if (m->conn)
+		conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0);
 }

@@ -38,7 +38,6 @@
 
 #include "acl.h"
 #include "beneath.h"
-#include "leasename.h"
 #include "log.h"
 #include "pagewords.h"
 #include "wire.h"

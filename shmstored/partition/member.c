@@ -34,7 +34,6 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
-#include "pages.h"
 #include "part.h"
 #include "reaper.h"
 #include "socket.h"

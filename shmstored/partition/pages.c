@@ -10,8 +10,6 @@
  * Rejected: pread() of each page at each tick (256 system calls a second, and no credit without a
  * mapping); a seal against cutting (files with a name cannot be sealed).
  */
-#include "pages.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "member.h"
 #include "wire.h"
 
 #define SLOTS 65536u

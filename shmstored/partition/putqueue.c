@@ -6,7 +6,6 @@
  * An attempt of the queue is a request to the quota that does not wait there. A put is answered
  * after the pass. No connection ends amid a pass, and no member goes: conn_drop() only marks.
  */
-#include "putqueue.h"
 
 #include <errno.h>
 #include <inttypes.h>

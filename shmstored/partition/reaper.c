@@ -35,7 +35,6 @@
 #include "log.h"
 #include "loop.h"
 #include "member.h"
-#include "pages.h"
 #include "part.h"
 #include "scanner.h"
 

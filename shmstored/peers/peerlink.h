@@ -3,10 +3,46 @@
 #ifndef PEERLINK_H
 #define PEERLINK_H
 
+#include <gnutls/gnutls.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
 #include "loop.h"
 #include "peers.h"
-#include "peerstream.h"
 #include "socket.h"
+
+/*
+ * Bytes to and from another daemon: plain on a Unix socket, where the kernel says who
+ * is at the other end; TLS 1.3 with a shared secret (PSK) on TCP, where only who has the secret
+ * gets through the handshake, on both sides. Never blocks.
+ */
+
+#define PEERSECRET_LEAST 32u   /* bytes */
+#define PEERSECRET_MOST  4096u /* of a file */
+
+/* The secret that daemons of several hosts share. */
+struct peersecret {
+	size_t n;
+	unsigned char bytes[PEERSECRET_MOST];
+};
+
+/*
+ * Reads it from a file that nobody else may read. White space at both ends does not count. ret_why:
+ * what is wrong, a static text. 0; -EPERM: the file is another user's, or others may read or write
+ * it; -EINVAL: it is too short or too long, or no regular file; -errno.
+ */
+int peersecret_read(const char *path, struct peersecret *ret, const char **ret_why);
+
+struct peerstream {
+	int fd;
+	gnutls_session_t tls; /* NULL: plain */
+	void *credentials;    /* TLS's, ours to free */
+	bool server;
+	size_t retry; /* bytes of the send that is to be repeated */
+	const struct peersecret *secret;
+};
+#define PEERSTREAM_NULL ((struct peerstream){.fd = -1})
 
 #define PEERLINK_MAGIC   0x53504452u /* "SPDR" where both hosts have one byte order */
 #define PEERLINK_VERSION 1u

@@ -2,12 +2,12 @@
 /*
  * quota_core.h: what the files of the quota share, and nobody else sees.
  *
- *   quota_group.c    limits, and the sums of the stores that they cover
- *   quota_base.c     what is used besides what live stores say
+ *   quota_group.c    limits, and the sums of the stores that they cover; what is used besides what
+ *                    live stores say
  *   quota_credit.c   a store's page: what is read of it, what is granted and taken back through it
  *   quota_queue.c    requests that wait
- *   quota_tell.c     what is over a soft limit, who is asked to give it back, who is told of it
- *   quota.c          the calls of quota.h
+ *   quota.c          the calls of quota.h; what is over a soft limit, who is asked to give it back,
+ *                    who is told of it
  *
  * No callback but used(), credit() and share() is made while a list is walked: who is to be told is
  * noted (a wait that is done, a level, a liar, an ask), and told by quota_tell() as the last thing
@@ -140,8 +140,6 @@ void quota_group_leave(struct quota_group *g, struct quota_store *s);
 uint64_t quota_group_used(struct quota *q, const struct quota_group *g);
 /* Bytes that n more would be over hard; 0: they fit. */
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
-/* Modulo 2^64: it contains stores' own totals. */
-void quota_group_base(struct quota_group *g, uint64_t change);
 /* Takes base from a page of an earlier daemon; the largest counts until the first survey. */
 void quota_group_inherit(struct quota_group *g, int64_t base);
 void quota_group_level(struct quota *q, struct quota_group *g, int level);
@@ -171,8 +169,6 @@ void quota_credit_publish(const struct quota_store *s);
 void quota_credit_inherit(struct quota *q, struct quota_store *s);
 /* Makes it count as one that is at work, or no longer. */
 void quota_credit_active(struct quota_store *s, bool active, uint64_t now_ns);
-
-/* ---- quota_base.c ---- */
 
 /* A live store goes: its bytes become base. */
 void quota_base_leave(struct quota *q, struct quota_store *s);
@@ -208,11 +204,7 @@ int quota_queue_name(struct quota *q, const struct quota_store *s, uint32_t held
 void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack,
 		      bool refused);
 
-/* ---- quota_tell.c ---- */
-
-/* Asks, by what is used and missing now; at a tick levels too, and what
- * was missing is forgotten. */
-void quota_ask_walk(struct quota *q, bool tick);
+/* ---- quota.c ---- */
 
 /* Calls the callbacks for what was noted meanwhile. */
 void quota_tell(struct quota *q);

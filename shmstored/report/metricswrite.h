@@ -50,10 +50,4 @@ void metric_number(struct metric_out *o, const char *name, bool counter, const c
 		   uint64_t number);
 void metric_out_deinit(struct metric_out *o);
 
-/* Parts, each in its own file: process_*, what the daemon itself takes (started_ns:
- * CLOCK_REALTIME); the host's memory and its gate, where these are watched. */
-struct host;
-void metricsself_write(struct metric_out *o, int64_t started_ns);
-void metricspressure_write(struct metric_out *o, const struct host *h);
-
 #endif

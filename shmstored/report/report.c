@@ -9,21 +9,31 @@
  */
 #include "report.h"
 
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <json-c/printbuf.h>
 #include <shmstore/shmstore.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "account.h"
 #include "actord.h"
 #include "clocks.h"
+#include "config.h"
 #include "events.h"
+#include "fields.h"
 #include "host.def"
+#include "host.h"
 #include "jsonmake.h"
+#include "lateness.h"
 #include "loop.h"
+#include "partition.def"
 #include "profiletasks.h"
 #include "report_parts.h"
+#include "tierkeeper.h"
+#include "tierwork.def"
+#include "usage.def"
 
 static void daemon_part(const struct report_view *v, struct host *h, struct json_object *o)
 {
@@ -92,6 +102,155 @@ static void report_actors(const struct report_view *v, struct host *h, struct js
 	if (h->actord->report)
 		h->actord->report(v, h, o);
 }
+
+/* ---- a partition in short -------------------------------------------------------------------- */
+
+/* From a to b in so long, for each second; elapsed_ns 0: not known. */
+static void rate(struct json_object *o, const char *name, int64_t elapsed_ns, uint64_t a,
+		 uint64_t b)
+{
+	double per_second =
+		elapsed_ns > 0 && b > a ? (double)(b - a) * 1e9 / (double)elapsed_ns : 0;
+
+	/* jsonmake_seconds(): thousandths of whatever. */
+	jsonmake_seconds(o, name, (int64_t)(per_second * 1e9));
+}
+
+static void ledgers_part(const struct account_tick *before, const struct account_tick *t,
+			 struct json_object *o)
+{
+	const int64_t elapsed_ns = before->time_ns ? t->time_ns - before->time_ns : 0;
+
+	fields_add(o, of_ledgers, t);
+	rate(o, "put_per_s", elapsed_ns, before->put_n, t->put_n);
+	rate(o, "put_bytes_per_s", elapsed_ns, before->put_bytes, t->put_bytes);
+	rate(o, "get_per_s", elapsed_ns, before->get_n, t->get_n);
+	rate(o, "handoff_per_s", elapsed_ns, before->handoff_n, t->handoff_n);
+	rate(o, "adopt_per_s", elapsed_ns, before->adopt_n, t->adopt_n);
+	rate(o, "delete_per_s", elapsed_ns, before->delete_n, t->delete_n);
+}
+
+static void survey_part(const struct report_view *v, const struct survey *s, struct json_object *o)
+{
+	fields_add(o, of_survey, s);
+	jsonmake_seconds(o, "age_seconds", v->now_ns - s->time_ns);
+	fields_add(o, of_usage, &s->usage);
+}
+
+/*
+ * A partition's disk tier: what lies there, and what the daemon does with it. Named
+ * as in "shmstore-admin --json tier", where they are the same.
+ */
+static void report_tier(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	struct tierkeeper_view t;
+	struct tierscrub_view s;
+
+	tierkeeper_view(a, &t);
+	if (t.state == TIERKEEPER_NONE) {
+		jsonmake_null(o, "tier");
+		return;
+	}
+	o = jsonmake_child(o, "tier", jsonmake_new());
+	jsonmake_text(o, "state", tierkeeper_state_name(t.state));
+	jsonmake_text(o, "why", *t.why ? t.why : NULL);
+	if (t.retry_ns > v->mono_ns)
+		jsonmake_seconds(o, "retry_seconds", (int64_t)(t.retry_ns - v->mono_ns));
+	else
+		jsonmake_null(o, "retry_seconds");
+	if (t.info)
+		tierfigures_add(o, t.info);
+	jsonmake_null(o, "running");
+	if (t.state == TIERKEEPER_EVICTING)
+		fields_of(jsonmake_child(o, "running", jsonmake_new()), &t, NUMBER(objects),
+			  SAME(freed), SAME(written));
+	fields_add(jsonmake_child(o, "counters", jsonmake_new()), of_evictions, &t.counters);
+	tierscrub_view(a, &s);
+	fields_add(jsonmake_child(o, "scrub", jsonmake_new()), of_scrubs, &s);
+}
+
+static void report_status(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	const struct account_tick *t = &a->tick;
+
+	fields_add(o, of_space, t);
+	jsonmake_u64(o, "available", t->size > t->used ? t->size - t->used : 0);
+	ledgers_part(&a->before, t, jsonmake_child(o, "ledgers", jsonmake_new()));
+	jsonmake_flag(o, "surveying", a->running);
+	jsonmake_seconds(o, "survey_interval_seconds", (int64_t)a->config->survey_interval_ns);
+	if (a->survey)
+		survey_part(v, a->survey, jsonmake_child(o, "survey", jsonmake_new()));
+	else
+		jsonmake_null(o, "survey");
+	report_tier(v, a, o);
+	report_arb_status(a, o);
+}
+
+/*
+ * The holders of memory that has no name: the witnesses of the last survey, the
+ * largest first as it gives them.
+ */
+static void holder_part(const struct report_view *v, const struct survey_holder *h,
+			struct json_object *o)
+{
+	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), SAME(command), SAME(inode),
+		  SAME(bytes), SAME(mapped), FIELD(n_fds, "fds"), SAME(path), SAME(key),
+		  /* Several processes may hold one inode: the first ones' bytes add up. */
+		  SAME(first));
+	jsonmake_text(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
+	jsonmake_seconds(o, "age_seconds",
+			 v->mono_ns > h->since_ns ? (int64_t)(v->mono_ns - h->since_ns) : 0);
+}
+
+static void report_holders(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	const struct survey *s = a->survey;
+	struct json_object *list = jsonmake_child(o, "holders", jsonmake_new_list());
+
+	jsonmake_u64(o, "survey_sequence", s ? s->sequence : 0);
+	jsonmake_u64(o, "left_out", s ? s->n_holders_left_out : 0);
+	jsonmake_u64(o, "ghosts", s ? s->usage.ghosts : 0);
+	jsonmake_u64(o, "inflight", s ? s->usage.inflight : 0);
+	for (size_t i = 0; s && i < s->n_holders; i++)
+		if (report_may_see(v, s->holders[i].uid))
+			holder_part(v, &s->holders[i], jsonmake_append(list, jsonmake_new()));
+}
+
+/*
+ * The partition's last minutes, column by column: half the size of an object per
+ * sample, and what a chart wants.
+ */
+static void ring_part(const struct report_view *v, const struct history_ring *r,
+		      uint64_t interval_seconds, struct json_object *o)
+{
+	size_t first = r->n;
+	struct json_object *list;
+
+	/* Times are told in milliseconds, and come back as such. */
+	while (first > 0 &&
+	       (uint64_t)history_at(r, first - 1)->time_ns / 1000000 > v->since / 1000000)
+		first--;
+	jsonmake_u64(o, "interval_seconds", interval_seconds);
+	list = jsonmake_child(o, "time", jsonmake_new_list());
+	for (size_t i = first; i < r->n; i++)
+		jsonmake_append_seconds(list, history_at(r, i)->time_ns);
+	for (size_t c = 0; c < sizeof(of_history) / sizeof(of_history[0]); c++) {
+		list = jsonmake_child(o, of_history[c].name, jsonmake_new_list());
+		for (size_t i = first; i < r->n; i++) {
+			const void *at = (const char *)history_at(r, i) + of_history[c].off;
+
+			jsonmake_append_u64(list, *(const uint64_t *)at);
+		}
+	}
+}
+
+static void report_history(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	ring_part(v, &a->history.seconds, 1, jsonmake_child(o, "fine", jsonmake_new()));
+	ring_part(v, &a->history.tens, 10, jsonmake_child(o, "coarse", jsonmake_new()));
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
 
 typedef void part(const struct report_view *v, struct account *a, struct json_object *o);
 
@@ -192,5 +351,71 @@ struct json_object *report_make(struct host *h, enum wire_question what, const c
 		events_part(&v, h, o);
 	else
 		parts[what].host(&v, h, jsonmake_child(o, parts[what].name, jsonmake_new()));
+	return jsonmake_end(o);
+}
+
+/* ---- is the daemon well enough to be believed? ----------------------------------------------- */
+
+#define SECOND_NS INT64_C(1000000000)
+#define LATE_NS   UINT64_C(1000000000)
+#define STALE_NS  (30 * SECOND_NS) /* beyond three intervals of the survey */
+
+/* A survey that does not come says that its books are not to be believed, whatever the reason. */
+static void add_stale(const struct account *a, int64_t started_ns, int64_t now_ns,
+		      struct json_object *reasons)
+{
+	int64_t allowed = 3 * (int64_t)a->config->survey_interval_ns + STALE_NS;
+	int64_t age = now_ns - (a->survey ? a->survey->time_ns : started_ns);
+	char text[512];
+
+	if (!a->config->survey_interval_ns || age < allowed)
+		return;
+	snprintf(text, sizeof(text), "survey stale: %.400s: the last one is %" PRId64 " s old",
+		 a->path, age / SECOND_NS);
+	jsonmake_append_text(reasons, text);
+}
+
+/* Where a partition cannot be kept below its mark, puts are about to fail, or wait for the disk. */
+static void add_tier(const struct account *a, struct json_object *reasons)
+{
+	struct tierkeeper_view t;
+	char text[1024];
+
+	tierkeeper_view(a, &t);
+	if (t.state != TIERKEEPER_DISK_FULL && t.state != TIERKEEPER_UNAVAILABLE)
+		return;
+	/* A directory that is gone, a temporary one perhaps, with nothing that was in it,
+	 * keeps nobody from anything. */
+	if (t.state == TIERKEEPER_UNAVAILABLE && a->survey && !a->survey->usage.n_demoted)
+		return;
+	snprintf(text, sizeof(text), "disk tier %s: %.400s: %s", tierkeeper_state_name(t.state),
+		 a->path, t.why);
+	jsonmake_append_text(reasons, text);
+}
+
+struct json_object *health_make(const struct host *h, const struct lateness *l, bool *ret_well)
+{
+	struct json_object *o, *reasons;
+	char text[128];
+	bool well;
+
+	jsonmake_begin();
+	o = jsonmake_new();
+	reasons = jsonmake_new_list();
+	if (lateness_worst(l) > LATE_NS) {
+		snprintf(text, sizeof(text), "loop late: by %.1f s within the last %u s",
+			 (double)lateness_worst(l) / 1e9, LATENESS_RECENT);
+		jsonmake_append_text(reasons, text);
+	}
+	if (h->draining)
+		jsonmake_append_text(reasons, "the daemon is about to end");
+	for (const struct account *a = h->accounts; a; a = a->next) {
+		add_stale(a, h->started_ns, (int64_t)clock_ns(CLOCK_REALTIME), reasons);
+		add_tier(a, reasons);
+	}
+	well = reasons && json_object_array_length(reasons) == 0;
+	jsonmake_text(o, "status", well ? "ok" : "unwell");
+	jsonmake_child(o, "reasons", reasons);
+	*ret_well = well;
 	return jsonmake_end(o);
 }

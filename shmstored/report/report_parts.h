@@ -39,9 +39,6 @@ bool report_may_see_limit(const struct report_view *v, const struct account *a,
 int report_labels(const struct report_view *v, const struct survey *s, struct survey_label **ret,
 		  size_t *ret_n);
 
-/* Adds "tier" to what report_status() says; null where there is none. */
-void report_tier(const struct report_view *v, struct account *a, struct json_object *o);
-
 /* Adds "arbiter" to what report_status() says; null where it is off. */
 void report_arb_status(const struct account *a, struct json_object *o);
 /* Contexts with a withheld call, tasks, and the sums that operators look at: for report_status()
@@ -56,11 +53,8 @@ bool report_arb_sums(const struct account *a, struct report_arb *ret);
 
 void report_arbiter(const struct report_view *v, struct account *a, struct json_object *o);
 void report_arb_log(const struct report_view *v, struct account *a, struct json_object *o);
-void report_status(const struct report_view *v, struct account *a, struct json_object *o);
 void report_workers(const struct report_view *v, struct account *a, struct json_object *o);
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o);
-void report_holders(const struct report_view *v, struct account *a, struct json_object *o);
-void report_history(const struct report_view *v, struct account *a, struct json_object *o);
 
 struct stages;
 struct report_stages_sums {

@@ -6,6 +6,7 @@
 
 #include <microhttpd.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 struct host;
 struct web;
@@ -33,5 +34,14 @@ bool web_has_body(struct MHD_Connection *connection, const char *method);
 /* Queues the response. MHD_NO: the connection ends. */
 enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *connection,
 			   const char *url, const char *method, const char *version);
+
+/* The page as it is sent, joined of page/ when the daemon is built
+ * (page/embed.cmake writes the .c). */
+
+extern const unsigned char web_page[];
+extern const size_t web_page_size;
+extern const char web_page_etag[]; /* quoted */
+/* Content-Security-Policy: names the page's own style and script by their hashes */
+extern const char web_page_policy[];
 
 #endif

@@ -24,7 +24,6 @@
 #include "peeruid.h"
 #include "report.h"
 #include "web.h"
-#include "web_page.h"
 
 #define TYPE_JSON "application/json; charset=utf-8"
 #define TYPE_HTML "text/html; charset=utf-8"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_arb.c: ARB and ARB_ADMIN: the arbiter's requests. This file finds the client,
- * and does what the client left to do; what an operation means is in arbscope.c,
- * arbbytes.c, arbpage.c and arbcall.c.
+ * req_arb.c: ARB and ARB_ADMIN: the arbiter's requests. This file finds the client, and does what
+ * the client left to do; the operations are in arbbytes.c, arbpage.c and arbstep.c.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -26,7 +26,6 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "member.h"
-#include "rules.h"
 #include "scanner.h"
 #include "wire.h"
 

@@ -25,7 +25,6 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "member.h"
-#include "pages.h"
 #include "reaper.h"
 #include "scanner.h"
 

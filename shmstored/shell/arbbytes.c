@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbbytes.c: the requests about pools and bytes.
+ * arbbytes.c: the requests about pools, bytes, tasks and contexts. The core keeps what a client
+ * named in the client's group; ids are of the client by their upper half, whatever it says.
  *
  * In the partition's pool memory that was reserved becomes memory that the kernel counts. In
  * between both count it: so as far as a store's ledger says that what it writes is there already,
@@ -9,20 +10,26 @@
  * and nobody is given the same bytes twice.
  */
 #include <errno.h>
+#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "arbhost.h"
+#include "fields.h"
+#include "jsonmake.h"
 
 #define POOLS_MAX 16u /* of one RESERVE */
 
-const char *arbbytes_name(const char *text, char room[ARB_NAME_MAX + 1])
+/* The text of a request as a name for the core; NULL: it is empty. */
+static const char *name_of(const char *text, char room[ARB_NAME_MAX + 1])
 {
 	snprintf(room, ARB_NAME_MAX + 1, "%.*s", (int)ARB_NAME_MAX, text);
 	return *room ? room : NULL;
 }
 
-uint32_t arbbytes_list(const char *text, uint32_t *ids, uint64_t *amounts, uint32_t most)
+/* Reads "id,id", with amounts "id:amount,id:amount", of most pairs at most: ids of 32 bits, not 0.
+ * How many; 0: the text is not so. */
+static uint32_t read_list(const char *text, uint32_t *ids, uint64_t *amounts, uint32_t most)
 {
 	for (uint32_t n = 0; n < most; text++) {
 		unsigned long long id;
@@ -47,6 +54,20 @@ uint32_t arbbytes_list(const char *text, uint32_t *ids, uint64_t *amounts, uint3
 	return 0;
 }
 
+/* Are n more of that sort more than a client may have? */
+static bool is_full(const struct arbguest *c, enum arb_sort sort, uint32_t n)
+{
+	const struct config_arbiter *k = arb_config(c->host);
+	const uint64_t most[ARB_SORTS] = {
+		[ARB_TASKS] = k->max_tasks,
+		[ARB_CONTEXTS] = k->max_contexts,
+		[ARB_HOLDS] = k->max_reservations,
+		[ARB_POOLS] = k->max_pools,
+	};
+
+	return n > most[sort] || c->group.n[sort] > most[sort] - n;
+}
+
 /* ---- pools ----------------------------------------------------------------------------------- */
 
 static int create_pool(struct arbrequest *q)
@@ -60,20 +81,13 @@ static int create_pool(struct arbrequest *q)
 		.pool = arb_id(c, w->pool),
 		.bytes = w->bytes,
 		.extra = (uint64_t)w->extra_kib << 10,
-		.name = arbbytes_name(q->tail, name),
+		.name = name_of(q->tail, name),
+		.group = &c->group,
 	};
-	struct arbpool *p;
-	int r;
 
 	if (w->pool <= WIRE_ARB_PARTITION || arbguest_has_pool(c, w->pool))
 		return ARB_INVALID;
-	r = arbguest_add_pool(c, w->pool, &p);
-	if (r < 0)
-		return r;
-	r = arbstep_do(c->host, &m);
-	if (r != ARB_OK)
-		arbguest_drop_pool(c, p);
-	return r;
+	return is_full(c, ARB_POOLS, 1) ? -EMFILE : arbstep_do(c->host, &m);
 }
 
 int arbbytes_pool(struct arbrequest *q)
@@ -82,12 +96,11 @@ int arbbytes_pool(struct arbrequest *q)
 	const struct wire_arb *w = q->w;
 	struct arb_message m = {
 		.op = ARB_OP_POOL_RESIZE, .pool = arb_id(c, w->pool), .bytes = w->bytes};
-	int r;
 
 	if (w->op == WIRE_ARB_POOL_CREATE)
 		return create_pool(q);
 	/* The partition's is not a client's to change. */
-	if (w->pool <= WIRE_ARB_PARTITION || !arbguest_has_pool(c, w->pool))
+	if (w->pool <= WIRE_ARB_PARTITION)
 		return ARB_INVALID;
 	if (w->op == WIRE_ARB_POOL_RESIZE)
 		return arbstep_do(c->host, &m);
@@ -95,34 +108,19 @@ int arbbytes_pool(struct arbrequest *q)
 	if (w->pool <= WIRE_LEASES)
 		arbpage_end(c, w->pool - 1);
 	m = (struct arb_message){.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, w->pool)};
-	r = arbstep_do(c->host, &m);
-	if (r == ARB_OK)
-		arbguest_drop_pool(c, arbguest_pool(c, w->pool));
-	return r;
+	return arbstep_do(c->host, &m);
 }
 
 /* ---- calls that may be withheld -------------------------------------------------------------- */
 
-int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n)
+/* Steps m, a call of q's that may be withheld: its end comes with what the answer needs. */
+static int call(struct arbrequest *q, struct arb_message *m)
 {
-	struct arbcontext *x = q->w->context ? arbguest_context(q->client, q->w->context) : NULL;
-	bool free = x && !x->serial;
 	int r;
 
-	/* Before the step: its end may be among the replies. A waiting context keeps its call. */
-	if (free) {
-		x->serial = q->serial;
-		x->op = q->w->op;
-		x->quiet = q->w->flags & WIRE_ARB_QUIET;
-		x->reservation = q->w->reservation;
-		x->n_reservations = n;
-	}
+	m->tag =
+		(struct arb_tag){q->serial, q->w->reservation, (q->w->flags & WIRE_ARB_QUIET) != 0};
 	r = arbstep_do(q->client->host, m);
-	/* The core withholds no call of unbound contexts, so a PENDING one has its x. */
-	if (r == ARB_PENDING)
-		return r;
-	if (free)
-		x->serial = 0;
 	if (r == ARB_TOOBIG)
 		q->bytes = arbstep_capacity(q->client->host, m->pool);
 	return r;
@@ -140,33 +138,6 @@ static struct arb_message call_of(const struct arbrequest *q, enum arb_op op)
 		.reservation = arb_id(q->client, w->reservation),
 		.deadline_ns = arbstep_deadline(q->client->host, w->timeout_ms),
 	};
-}
-
-/* Entries for n reservations, none of which is there. 0, -errno. */
-static int add_entries(struct arbguest *c, uint32_t id, const uint32_t *pools, uint32_t n)
-{
-	struct arbreservation *made;
-
-	for (uint32_t i = 0; i < n; i++) {
-		int r = arbguest_add_reservation(c, id + i, &made);
-
-		if (r < 0) {
-			arbguest_look(c, id, i);
-			return r;
-		}
-		made->pool = pools[i];
-		made->asked = true;
-	}
-	return 0;
-}
-
-static bool any_taken(struct arbguest *c, uint32_t id, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		if (arbguest_reservation(c, id + i))
-			return true;
-	}
-	return false;
 }
 
 /*
@@ -187,18 +158,13 @@ int arbbytes_reserve(struct arbrequest *q)
 	uint32_t pools[POOLS_MAX] = {w->pool}, n = 1;
 	uint64_t ids[POOLS_MAX], amounts[POOLS_MAX] = {w->bytes};
 	struct arb_message m = call_of(q, ARB_OP_RESERVE);
-	int r;
 
 	if (*q->tail)
-		n = arbbytes_list(q->tail, pools, amounts, POOLS_MAX);
-	if (!n || !w->reservation || w->reservation > UINT32_MAX - n ||
-	    any_taken(c, w->reservation, n))
+		n = read_list(q->tail, pools, amounts, POOLS_MAX);
+	if (!n || !w->reservation || w->reservation > UINT32_MAX - n)
 		return ARB_INVALID;
-	for (uint32_t i = 0; i < n; i++) {
-		if (!arbguest_has_pool(c, pools[i]))
-			return ARB_INVALID;
+	for (uint32_t i = 0; i < n; i++)
 		ids[i] = arb_pool_id(c, pools[i]);
-	}
 	if (*q->tail) {
 		m.list = ids;
 		m.amounts = amounts;
@@ -207,122 +173,280 @@ int arbbytes_reserve(struct arbrequest *q)
 		m.pool = ids[0];
 		m.bytes = amounts[0];
 	}
-	r = add_entries(c, w->reservation, pools, n);
-	if (r < 0)
-		return r;
+	if (is_full(c, ARB_HOLDS, n))
+		return -EMFILE;
+	m.group = &c->group;
 	look_first(c, pools[0] == WIRE_ARB_PARTITION || n > 1 ? amounts[0] : 0);
-	r = arbbytes_call(q, &m, n);
-	if (r != ARB_PENDING)
-		arbguest_look(c, w->reservation, n);
-	return r;
+	return call(q, &m);
 }
 
 /* ---- reservations ---------------------------------------------------------------------------- */
 
 /* Its bytes are the kernel's to count from here on, or free: what the kernel says
  * is booked before they are. */
-static int release(struct arbguest *c, struct arbreservation *r, bool written)
+static int release(struct arbguest *c, const struct arb_reservation_info *i, bool written)
 {
-	int outcome;
-
-	if (r->pool == WIRE_ARB_PARTITION) {
-		*(r->sealed ? &c->sealed : &c->unsealed) -= r->bytes;
-		r->bytes = 0;
+	if (i->pool == WIRE_ARB_PARTITION) {
+		c->going[i->sealed] = i->bytes;
 		if (written)
 			arbkernel_refresh(c->host, c);
 		else
 			arbkernel_glance(c->host, c, 0);
+		c->going[i->sealed] = 0;
 	}
-	outcome = arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
-	arbguest_look_reservation(c, r);
-	return outcome;
+	return arbstep_about(c->host, ARB_OP_RELEASE, 0, i->id);
 }
 
-static int resize(struct arbrequest *q, struct arbreservation *r)
+static int resize(struct arbrequest *q, const struct arb_reservation_info *i)
 {
 	struct arbguest *c = q->client;
 	struct arb_message m = call_of(q, ARB_OP_RESIZE);
 	int outcome;
 
 	m.bytes = q->w->bytes;
-	if (r->pool == WIRE_ARB_PARTITION)
-		look_first(c, m.bytes > r->bytes ? m.bytes - r->bytes : 0);
-	outcome = arbbytes_call(q, &m, 0);
+	if (i->pool == WIRE_ARB_PARTITION)
+		look_first(c, m.bytes > i->bytes ? m.bytes - i->bytes : 0);
+	outcome = call(q, &m);
 	if (outcome == ARB_TOOBIG)
-		q->bytes = arbstep_capacity(c->host, arb_pool_id(c, r->pool));
-	if (outcome != ARB_PENDING)
-		arbguest_look_reservation(c, r);
+		q->bytes = arbstep_capacity(c->host, i->pool);
 	return outcome;
 }
 
-static int seal(struct arbrequest *q, struct arbreservation *r)
+static int pin(struct arbrequest *q, struct arb_hold *r)
 {
-	struct arbguest *c = q->client;
-	struct arb_message m = {
-		.op = ARB_OP_SEAL, .reservation = arb_id(c, r->id), .bytes = q->w->bytes};
-	int outcome;
-
-	if (q->w->flags & WIRE_ARB_DROP)
-		return release(c, r, true);
-	outcome = arbstep_do(c->host, &m);
-	arbguest_look_reservation(c, r);
-	return outcome;
-}
-
-static int pin(struct arbrequest *q, struct arbreservation *r)
-{
-	struct arbguest *c = q->client;
 	struct arb_message m = call_of(q, ARB_OP_PIN);
-	int outcome;
+	struct arb_task_info i;
 
-	if (q->w->task && !arbguest_task(c, q->w->task))
+	m.task = arb_id(q->client, q->w->task);
+	if (m.task && !arb_task(q->client->host->core, m.task, &i))
 		return ARB_INVALID;
-	m.task = arb_id(c, q->w->task);
 	r->unpinned = r->offered = false;
-	outcome = arbbytes_call(q, &m, 0);
-	if (outcome != ARB_PENDING)
-		arbguest_look_reservation(c, r);
-	return outcome;
-}
-
-static int spilled(struct arbrequest *q, struct arbreservation *r)
-{
-	struct arbguest *c = q->client;
-	struct arb_message m = {
-		.op = ARB_OP_SPILLED,
-		.flags = q->w->flags & ARB_ALL,
-		.reservation = arb_id(c, r->id),
-		.bytes = q->w->bytes,
-	};
-	int outcome = arbstep_do(c->host, &m);
-
-	arbguest_look_reservation(c, r);
-	return outcome;
+	return call(q, &m);
 }
 
 int arbbytes_change(struct arbrequest *q)
 {
 	struct arbguest *c = q->client;
-	struct arbreservation *r = arbguest_reservation(c, q->w->reservation);
+	const struct wire_arb *w = q->w;
+	struct arb_message m = {.reservation = arb_id(c, w->reservation), .bytes = w->bytes};
+	struct arb_hold *r = arb_hold(c->host->core, m.reservation);
+	struct arb_reservation_info i;
 
-	if (!r || r->asked)
+	if (!r || !arb_reservation(c->host->core, m.reservation, &i))
 		return ARB_INVALID;
-	switch (q->w->op) {
+	switch (w->op) {
 	case WIRE_ARB_RELEASE:
-		return release(c, r, r->sealed);
+		return release(c, &i, i.sealed);
 	case WIRE_ARB_RESIZE:
-		return resize(q, r);
+		return resize(q, &i);
 	case WIRE_ARB_SEAL:
-		return seal(q, r);
+		if (w->flags & WIRE_ARB_DROP)
+			return release(c, &i, true);
+		m.op = ARB_OP_SEAL;
+		return arbstep_do(c->host, &m);
 	case WIRE_ARB_PIN:
 		return pin(q, r);
 	case WIRE_ARB_UNPIN:
-		if (q->w->task)
+		if (w->task)
 			/* only what its owner pins: others' pins are the core's own */
 			return ARB_INVALID;
 		r->unpinned = true;
 		return arbcall_offer(c, r);
 	default:
-		return spilled(q, r);
+		m.op = ARB_OP_SPILLED;
+		m.flags = w->flags & ARB_ALL;
+		return arbstep_do(c->host, &m);
 	}
+}
+
+/* ---- tasks and contexts ---------------------------------------------------------------------- */
+
+static bool has_task(const struct arbguest *c, uint32_t task)
+{
+	struct arb_task_info i;
+
+	return arb_task(c->host->core, arb_id(c, task), &i);
+}
+
+int arbscope_begin(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	char name[ARB_NAME_MAX + 1];
+	struct arb_message m = {
+		.op = ARB_OP_TASK_BEGIN,
+		.task = arb_id(c, w->task),
+		.other = arb_id(c, w->other),
+		.value = w->value,
+		.name = name_of(q->tail, name),
+		.group = &c->group,
+	};
+
+	if (!w->task || (w->other && !has_task(c, w->other)))
+		return ARB_INVALID;
+	return is_full(c, ARB_TASKS, !has_task(c, w->task)) ? -EMFILE : arbstep_do(c->host, &m);
+}
+
+int arbscope_end(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	struct arb_message m = {
+		.op = ARB_OP_TASK_END,
+		.flags = q->w->flags & (ARB_RELEASE | ARB_ALL),
+		.task = arb_id(c, q->w->task),
+	};
+
+	/* The kernel's figures come first: else its taken bytes would be free for a moment. */
+	if (m.flags & ARB_RELEASE)
+		arb_owned(c->host->core, m.task, c->going);
+	if (!(m.flags & ARB_ALL))
+		c->going[1] = 0;
+	arbkernel_refresh(c->host, c);
+	memset(c->going, 0, sizeof(c->going));
+	return arbstep_do(c->host, &m);
+}
+
+int arbscope_bind(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	uint64_t list[ARB_LIST_MAX];
+	uint32_t ids[ARB_LIST_MAX], n = read_list(q->tail, ids, NULL, ARB_LIST_MAX), fresh = 0;
+	struct arb_message m = {.op = ARB_OP_BIND,
+				.kind = w->kind,
+				.context = arb_id(c, w->context),
+				.list = list,
+				.n_list = n,
+				.group = &c->group};
+	struct arb_context_info i;
+
+	if (!w->context || !n)
+		return ARB_INVALID;
+	for (uint32_t k = 0; k < n; k++) {
+		list[k] = arb_id(c, ids[k]);
+		fresh += !has_task(c, ids[k]);
+	}
+	if (is_full(c, ARB_TASKS, fresh) ||
+	    is_full(c, ARB_CONTEXTS, !arb_context(c->host->core, m.context, 0, &i)))
+		return -EMFILE;
+	return arbstep_do(c->host, &m);
+}
+
+int arbscope_unbind(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	uint64_t list[ARB_LIST_MAX];
+	uint32_t ids[ARB_LIST_MAX];
+	struct arb_message m = {
+		.op = ARB_OP_UNBIND, .context = arb_id(c, w->context), .list = list};
+
+	if (*q->tail)
+		m.n_list = read_list(q->tail, ids, NULL, ARB_LIST_MAX);
+	if (!w->context || (*q->tail && !m.n_list))
+		return ARB_INVALID;
+	for (uint32_t i = 0; i < m.n_list; i++)
+		list[i] = arb_id(c, ids[i]);
+	m.flags = m.n_list ? 0 : ARB_ALL;
+	return arbstep_do(c->host, &m);
+}
+
+int arbscope_plain(struct arbrequest *q)
+{
+#define PLAIN(op) [WIRE_ARB_##op] = ARB_OP_##op
+	static const enum arb_op ops[WIRE_ARB_OP_END] = {
+		PLAIN(READY),     PLAIN(RETRY_BEGIN), PLAIN(RETRY_END),
+		PLAIN(WAIT_ON),   PLAIN(WAIT_OFF),    PLAIN(SPILL_BEGIN),
+		PLAIN(SPILL_END), PLAIN(CANCEL),      PLAIN(INJECT)};
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	struct arb_message m = {.op = ops[w->op], .context = arb_id(c, w->context)};
+
+	/* Of a task only where no context is named. */
+	if (m.op == ARB_OP_CANCEL || m.op == ARB_OP_INJECT) {
+		m.task = w->context ? 0 : arb_id(c, w->task);
+	} else if (!w->context) {
+		return ARB_INVALID;
+	}
+	if (m.op == ARB_OP_INJECT) {
+		m.kind = w->kind;
+		m.value = w->value;
+		m.extra = w->extra_kib;
+		m.pool = w->pool ? arb_pool_id(c, w->pool) : 0;
+	}
+	if (m.op == ARB_OP_RETRY_END)
+		m.value = w->value;
+	if (m.op == ARB_OP_WAIT_ON) {
+		m.kind = w->kind;
+		m.other = arb_id(c, w->other);
+	}
+	if (m.op != ARB_OP_READY)
+		return arbstep_do(c->host, &m);
+	arbkernel_refresh(c->host, c);
+	m.deadline_ns = arbstep_deadline(c->host, w->timeout_ms);
+	return call(q, &m);
+}
+
+/* STATE and STATS: a client asks about its own contexts, tasks and pools. One JSON
+ * object each, as wire.h has it. */
+#define MS UINT64_C(1000000)
+
+static int say(struct arbrequest *q, struct json_object *o)
+{
+	o = jsonmake_end(o);
+	q->text = o ? strdup(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN)) : NULL;
+	json_object_put(o);
+	return q->text ? ARB_OK : -ENOMEM;
+}
+
+static int say_state(struct arbrequest *q, struct json_object *o)
+{
+	struct arbguest *c = q->client;
+	struct arb_context_info i = {.state = ARB_UNKNOWN};
+
+	(void)arb_context(c->host->core, arb_id(c, q->w->context), arb_now(c->host), &i);
+	jsonmake_text(o, "state", arb_state_name(i.state));
+	jsonmake_u64(o, "since_ms", i.since_ns ? (arb_now(c->host) - i.since_ns) / MS : 0);
+	fields_of(o, &i, SAME(held), SAME(need));
+	return say(q, o);
+}
+
+static int say_pool(struct arbrequest *q, const struct arb_pool_info *i, struct json_object *o)
+{
+	fields_of(o, i, SAME(capacity), SAME(used), SAME(reclaimable), SAME(spilled),
+		  SAME(max_used), NUMBER(waiting));
+	jsonmake_u64(o, "level", arbhost_level(q->client->host, i));
+	return say(q, o);
+}
+
+static int say_task(struct arbrequest *q, const struct arb_stats *s, struct json_object *o)
+{
+	fields_of(o, s, NUMBER(retries), NUMBER(splits), NUMBER(grants), SAME(blocked_ns),
+		  SAME(lost_ns), SAME(blocked_or_lost_ns), SAME(current), SAME(max),
+		  SAME(footprint), SAME(need));
+	return say(q, o);
+}
+
+int arbstate_make(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	uint64_t pool = w->pool ? arb_pool_id(c, w->pool) : 0;
+	struct arb_pool_info i;
+	struct arb_stats s;
+
+	if (w->pool && !arbguest_has_pool(c, w->pool))
+		return ARB_INVALID;
+	/* Its numbers as they are now. */
+	arbkernel_refresh(c->host, c);
+	jsonmake_begin();
+	if (w->op == WIRE_ARB_STATE)
+		return w->context ? say_state(q, jsonmake_new()) : ARB_INVALID;
+	if (!w->task)
+		return arb_pool(c->host->core, pool, &i) ? say_pool(q, &i, jsonmake_new())
+							 : ARB_INVALID;
+	return arb_stats(c->host->core, arb_id(c, w->task), pool, arb_now(c->host),
+			 w->flags & ARB_RESET, &s)
+		       ? say_task(q, &s, jsonmake_new())
+		       : ARB_INVALID;
 }

@@ -203,79 +203,47 @@ struct arbguest *arbhost_guest(struct arbhost *h, struct member *m)
 	return c;
 }
 
-static void end_tasks(struct arbguest *c)
+/* All that it named. Without memory a dead client's task stays in the core until the daemon ends;
+ * nothing else can be done. */
+static void end_items(struct arbguest *c)
 {
-	while (c->tasks) {
-		struct arbtask *t = c->tasks;
-		struct arb_message m = {.op = ARB_OP_TASK_END,
-					.flags = ARB_RELEASE | ARB_ALL,
-					.task = arb_id(c, t->id)};
+	for (unsigned sort = 0; sort < ARB_SORTS; sort++) {
+		struct arb_item **first = &c->group.items[sort], *i;
 
-		/* Without memory a dead client's task stays in the core until the daemon ends;
-		 * nothing else can be done. */
-		if (arbstep_do(c->host, &m) < 0)
-			break;
-		arbguest_look_task(c, t);
-		if (c->tasks == t)
-			break;
-	}
-}
+		while ((i = *first) != NULL) {
+			const struct arb_message ends[ARB_SORTS] = {
+				[ARB_TASKS] = {.op = ARB_OP_TASK_END,
+					       .flags = ARB_RELEASE | ARB_ALL,
+					       .task = i->id},
+				[ARB_CONTEXTS] = {.op = ARB_OP_UNBIND,
+						  .flags = ARB_ALL,
+						  .context = i->id},
+				[ARB_HOLDS] = {.op = ARB_OP_RELEASE, .reservation = i->id},
+				[ARB_POOLS] = {.op = ARB_OP_POOL_REMOVE, .pool = i->id},
+			};
 
-static void end_rest(struct arbguest *c)
-{
-	struct arbcontext *x, *x_next;
-	struct arbreservation *r, *r_next;
-	struct arbpool *p, *p_next;
-
-	HASH_ITER(hh, c->contexts, x, x_next)
-	{
-		struct arb_message m = {
-			.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = arb_id(c, x->id)};
-
-		arbstep_do(c->host, &m);
-		HASH_DEL(c->contexts, x);
-		free(x);
-	}
-	HASH_ITER(hh, c->reservations, r, r_next)
-	{
-		if (!r->asked)
-			arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
-		arbguest_forget(c, r);
-	}
-	HASH_ITER(hh, c->pools, p, p_next)
-	{
-		struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, p->id)};
-
-		arbstep_do(c->host, &m);
-		arbguest_drop_pool(c, p);
+			arbstep_do(c->host, &ends[sort]);
+			if (*first == i)
+				arb_leave(i, (enum arb_sort)sort);
+		}
 	}
 }
 
 static void end_guest(struct arbguest *c)
 {
 	struct arbhost *h = c->host;
-	struct arbcontext *x;
 
 	c->member->arb = NULL;
+	c->ended = true;
 	arbcall_end(c);
-	/* REMOVED is sent to nobody. */
-	for (x = c->contexts; x; x = x->hh.next)
-		x->serial = 0;
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
 		arbpage_end(c, slot);
 	if (c->core_ghosts)
 		arbstep_about(h, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS));
-	end_tasks(c);
-	end_rest(c);
+	end_items(c);
 	if (c->todo)
 		DL_DELETE2(h->todo, c, todo_prev, todo_next);
 	HASH_DEL(h->clients, c);
-	while (c->tasks) {
-		struct arbtask *t = c->tasks;
-
-		HASH_DEL(c->tasks, t);
-		free(t);
-	}
 	free(c);
 }
 

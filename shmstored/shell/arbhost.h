@@ -36,42 +36,6 @@ extern const struct part arbhost_part;
 #define ARB_COMING    (ARB_OURS | 3)
 #define ARB_GHOSTS    0xffu /* arb_ours(): deleted files that the client maps still */
 
-struct arbcontext {
-	UT_hash_handle hh;
-	uint32_t id;
-	/* The call that is withheld; serial 0: none is. */
-	uint64_t serial;
-	uint32_t reservation, n_reservations;
-	uint16_t op; /* enum wire_arb_op */
-	bool quiet;
-};
-
-struct arbpool { /* a private one */
-	UT_hash_handle hh;
-	uint32_t id;
-};
-
-struct arbtask {
-	UT_hash_handle hh;
-	uint32_t id;
-	struct arbreservation *holding; /* a list */
-};
-
-struct arbreservation {
-	UT_hash_handle hh;
-	uint32_t id, pool;
-	uint64_t bytes; /* as the core has it */
-	bool asked;     /* for, not given yet */
-	bool sealed;
-	bool unpinned;         /* its owner says that it may go */
-	bool offered;          /* and so does the core know */
-	struct arbtask *owner; /* NULL: nobody */
-	struct arbreservation *prev, *next;
-	bool wanted; /* the core wants wanted_bytes of it spilled */
-	uint64_t wanted_bytes;
-	struct arbreservation *wanted_prev, *wanted_next;
-};
-
 struct arblease {
 	bool open; /* the core knows it */
 	bool liar;
@@ -85,34 +49,27 @@ struct arbguest {
 	UT_hash_handle hh; /* by number */
 	uint32_t number;
 	struct arbhost *host;
-	struct member *member; /* registered */
-	/* also some that the core has unbound since, with their tasks */
-	struct arbcontext *contexts;
-	struct arbtask *tasks;
-	struct arbreservation *reservations;
-	/* the next one of who goes over them with steps to the core in between */
-	struct arbreservation *cursor;
-	struct arbpool *pools;
+	struct member *member;  /* registered */
+	struct arb_group group; /* what it named and the core knows */
 	struct arblease leases[WIRE_LEASES];
 	/* Of the partition's pool. */
-	uint64_t unsealed, sealed; /* bytes of its reservations */
-	uint64_t materialized;     /* of them, as far as the kernel counts them too */
-	uint64_t ghosts;           /* by the last survey */
+	uint64_t going[2];     /* of group.bytes: reservations that are about to end */
+	uint64_t materialized; /* of the others, as far as the kernel counts them too */
+	uint64_t ghosts;       /* by the last survey */
 	uint64_t core_ghosts;
 	/* For arbhost_settle(): on its list, and why. */
 	struct arbguest *todo_prev, *todo_next;
 	bool todo;
+	bool ended;       /* its calls get no answer */
 	bool leaving;     /* its connection has ended: nothing that it took is its own */
 	unsigned recalls; /* leases that the core wants back: bits */
-	/* Up-calls: arbcall.c. */
+	/* Up-calls. */
 	struct conn *serve;
 	struct conn_end serve_end;
-	bool failed; /* it did not answer one in time */
-	struct arbreservation *wanted;
-	struct arbcall {
+	bool failed;         /* it did not answer one in time */
+	struct arbcall {     /* for group.called, unless that went meanwhile */
 		uint32_t id; /* 0: none is out */
 		uint64_t deadline_ns;
-		struct arbreservation *reservation; /* NULL: it went meanwhile */
 	} call;
 };
 
@@ -192,42 +149,11 @@ static inline uint64_t arb_now(const struct arbhost *h)
 	return loop_now(h->account->host->loop);
 }
 
-/* ---- arbguest.c ---- */
+/* ---- arbstep.c ---- */
 
 /* The client of that number. NULL: there is none. */
 struct arbguest *arbguest_find(struct arbhost *h, uint64_t number);
-struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id);
-struct arbtask *arbguest_task(struct arbguest *c, uint32_t id);
-struct arbreservation *arbguest_reservation(struct arbguest *c, uint32_t id);
-struct arbpool *arbguest_pool(struct arbguest *c, uint32_t id);
-bool arbguest_has_pool(struct arbguest *c, uint32_t pool); /* the partition's too */
-/* Made where they are new. 0, -ENOMEM, -EMFILE (its limit). */
-int arbguest_add_context(struct arbguest *c, uint32_t id, struct arbcontext **ret);
-int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret);
-int arbguest_add_reservation(struct arbguest *c, uint32_t id, struct arbreservation **ret);
-int arbguest_add_pool(struct arbguest *c, uint32_t id, struct arbpool **ret);
-/* Contexts that the core has unbound with their tasks go. */
-void arbguest_forget_unbound(struct arbguest *c);
-void arbguest_drop_pool(struct arbguest *c, struct arbpool *p);
-/* Forgets it where the core does not know it, or has it unbound. */
-void arbguest_look_context(struct arbguest *c, struct arbcontext *x);
-void arbguest_look_task(struct arbguest *c, struct arbtask *t);
-/* Takes over what the core says of it; forgets it where that knows it no
- * more. r may be gone after it. */
-void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r);
-/* The same of n ids, of those that are known. */
-void arbguest_look(struct arbguest *c, uint32_t id, uint32_t n);
-void arbguest_forget(struct arbguest *c, struct arbreservation *r);
-/* t's reservations (all: sealed ones too) are about to go: leaves them out of the sums. */
-void arbguest_discount_task(struct arbguest *c, struct arbtask *t, bool all);
-/* Something is left to do for it, by arbhost_settle(). */
-void arbguest_todo(struct arbguest *c);
-/* The core wants bytes of its reservation spilled: arbcall.c asks for them; or does not any more.
- */
-void arbguest_want(struct arbguest *c, uint32_t reservation, uint64_t bytes);
-void arbguest_unwant(struct arbguest *c, struct arbreservation *r);
-
-/* ---- arbstep.c ---- */
+bool arbguest_has_pool(const struct arbguest *c, uint32_t pool); /* the partition's too */
 
 /* One message to the core; what it sets free is sent, or noted for arbhost_settle().
  * enum arb_outcome, or -ENOMEM. */
@@ -255,7 +181,7 @@ struct arbguest *arbhost_guest(struct arbhost *h, struct member *m);
  * lately, in a private pool and is not back. */
 uint32_t arbhost_level(const struct arbhost *h, const struct arb_pool_info *i);
 
-/* ---- arbscope.c, arbbytes.c: requests. enum arb_outcome, or -errno ---- */
+/* ---- arbbytes.c: requests. enum arb_outcome, or -errno ---- */
 
 int arbscope_begin(struct arbrequest *q);
 int arbscope_end(struct arbrequest *q);
@@ -268,15 +194,6 @@ int arbbytes_reserve(struct arbrequest *q);
 int arbbytes_change(struct arbrequest *q); /* RELEASE, RESIZE, SEAL, PIN, UNPIN, SPILLED */
 /* STATE, STATS. */
 int arbstate_make(struct arbrequest *q);
-
-/* The text of a request as a name for the core; NULL: it is empty. */
-const char *arbbytes_name(const char *text, char room[ARB_NAME_MAX + 1]);
-/* Reads "id,id", with amounts "id:amount,id:amount", of most pairs at most: ids of 32 bits, not 0.
- * How many; 0: the text is not so. */
-uint32_t arbbytes_list(const char *text, uint32_t *ids, uint64_t *amounts, uint32_t most);
-/* Steps m, a call of q's that may be withheld: the context remembers it. n: reservations from
- * q->w->reservation on that it asks for. */
-int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n);
 
 /* ---- arbkernel.c ---- */
 
@@ -315,14 +232,14 @@ void arbpage_wanted(struct arbguest *c, bool wanted);
 /* Begins what is wanted, ends what is done. */
 void arbevict_look(struct arbhost *h);
 
-/* ---- arbcall.c ---- */
+/* ---- arbstep.c: up-calls ---- */
 
 /* Sends the next call that is due, answers the core for clients that cannot be called. */
 void arbcall_next(struct arbguest *c);
 /* Calls whose deadline has passed. */
 void arbcall_tick(struct arbhost *h);
 /* It may go, as its owner says; offered to the core where the client can be called. */
-int arbcall_offer(struct arbguest *c, struct arbreservation *r);
+int arbcall_offer(struct arbguest *c, struct arb_hold *r);
 void arbcall_end(struct arbguest *c);
 void arbcall_pressure(struct arbhost *h, uint32_t level);
 /* SERVE and EVICTED, on a connection without a store. */

@@ -67,7 +67,9 @@ static void read_client(struct arbhost *h, struct arbguest *c)
 		arbpage_read(c, slot);
 	h->kernel.materialized -= c->materialized;
 	c->materialized =
-		c->leaving ? 0 : MIN(reserved, c->unsealed + c->leases[0].held) + c->sealed;
+		c->leaving ? 0
+			   : MIN(reserved, c->group.bytes[0] - c->going[0] + c->leases[0].held) +
+				     c->group.bytes[1] - c->going[1];
 	h->kernel.materialized += c->materialized;
 }
 
@@ -242,8 +244,8 @@ static void book_ghosts(struct arbguest *c)
 			return;
 		c->core_ghosts = c->ghosts;
 	}
-	if (c->tasks) {
-		own.task = arb_id(c, c->tasks->id);
+	if (c->group.n[ARB_TASKS]) {
+		own.task = c->group.items[ARB_TASKS]->id;
 		arbstep_do(c->host, &own);
 	}
 }

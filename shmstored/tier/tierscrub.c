@@ -7,8 +7,6 @@
  * Each damaged file is an event of its own, up to FINDINGS_MAX of one scrub: a broken disk would
  * have one for each file. They are all counted.
  */
-#include "tierscrub.h"
-
 #include <errno.h>
 #include <shmstore/inspect.h>
 #include <stdatomic.h>
@@ -23,7 +21,8 @@
 #include "log.h"
 #include "loop.h"
 #include "scanner.h"
-#include "tiersay.h"
+#include "tierkeeper.h"
+#include "tierwork.h"
 
 #define FINDINGS_MAX 64u
 

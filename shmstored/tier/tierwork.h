@@ -11,8 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "tierplan.h"
+#include <sys/types.h>
 
 enum tierwork_kind {
 	TIERWORK_SET,   /* write the configuration, then as LOOK */
@@ -55,5 +54,94 @@ uint64_t tierwork_used(int fd);
 void tierwork_add(struct shmstore_evict_report *sum, const struct shmstore_evict_report *r);
 /* Frees what it owns and clears it: ready to be filled again. */
 void tierwork_deinit(struct tierwork *w);
+
+/* The results of a piece of work on the disk tier are told as events. Users' names and keys are not
+ * in them. */
+
+struct account;
+
+/* An eviction demoted something. */
+void tiersay_demoted(struct account *a, const struct tierwork *w);
+/* An eviction ended for want of disk; tried again after retry_ns. */
+void tiersay_disk_full(struct account *a, const struct tierwork *w, uint64_t retry_ns);
+/* A tier file, or the disk below it, is damaged. path: NULL or "": not known, or no
+ * memory for it. error: -errno. */
+void tiersay_damage(struct account *a, const char *path, const char *what, int error);
+
+/*
+ * Stores with packed objects are told that room is needed: only their own processes can give these
+ * up (docs/segments.md "Packed objects and the disk tier").
+ *
+ * need: bytes that are to go, of used (not 0). Each registered store is asked for its packed
+ * objects' share, by its page and by a message, which wakes an event loop. The eviction's own
+ * asking (libshmstore/evict/packgive.h) finds it done, and waits for what is given.
+ */
+void tierask(struct account *a, uint64_t need, uint64_t used);
+
+/*
+ * The plan: when objects are to leave a partition for its disk tier, how many bytes, and whose
+ * first. Pure: numbers and time in, decisions out.
+ */
+
+/* In bytes used of the partition. high 0: its size is not known, nothing is ever demoted. */
+struct tierplan_marks {
+	uint64_t high; /* begin above */
+	uint64_t low;  /* end here */
+	/* from here on not at idle priority: before this it gives way to
+	 * whatever else the host does */
+	uint64_t urgent;
+};
+
+/* size: of the file system; hard: the partition's limit; 0: none. high, low: percent
+ * of the smaller of the two. */
+struct tierplan_marks tierplan_marks(uint64_t size, uint64_t hard, unsigned high, unsigned low);
+
+/* One partition's memory of how it went so far. Zeroed: nothing yet. */
+struct tierplan {
+	uint64_t above_since_ns; /* 0: it is below */
+	uint64_t not_before_ns;
+	unsigned n_failed; /* in a row */
+};
+
+/* The present state. pool: bytes of recycled files that the stores will give back soon. */
+struct tierplan_now {
+	uint64_t used, pool, ns;
+};
+
+/* Is it time to begin? To be asked whenever used was looked at. */
+bool tierplan_due(struct tierplan *p, const struct tierplan_marks *m,
+		  const struct tierplan_now *now);
+/* Another look at used before the next second is over: when? UINT64_MAX: that second's look is
+ * enough. before: a second ago, or so. */
+uint64_t tierplan_next_look(const struct tierplan_marks *m, const struct tierplan_now *before,
+			    const struct tierplan_now *now);
+/* It did what it should: the next one may begin at once. */
+void tierplan_succeeded(struct tierplan *p);
+/* It could not: the next one waits, twice as long each time. Returns how long (ns). */
+uint64_t tierplan_failed(struct tierplan *p, uint64_t now_ns);
+/* The configuration has changed: a job that failed may work now. */
+void tierplan_forget(struct tierplan *p);
+
+struct tierplan_user {
+	uid_t uid;
+	uint64_t bytes; /* of objects that it has in memory */
+	/* what it may have: its soft or hard limit; 0: an equal part of what is to stay */
+	uint64_t share;
+	bool idle; /* none of its stores did anything lately */
+};
+
+struct tierplan_step {
+	uid_t uid;
+	uint64_t bytes;
+	uint64_t freed; /* tierwork.h: by it */
+};
+
+/*
+ * Shares need out: first who has more than its share, then everybody; in each, the idle before the
+ * busy, and the largest first. Reorders users. low: what is to stay. ret_steps: room for 2 * n.
+ * Returns how many there are; together they may be less than need.
+ */
+size_t tierplan_steps(struct tierplan_user *users, size_t n, uint64_t low, uint64_t need,
+		      struct tierplan_step *ret_steps);
 
 #endif

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "actorspeers.h"
+#include "actorsbook.h"
 #include "fakehost.h"
 #include "log.h"
 #include "peerlink.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actorspeers.h"
+#include "actorsbook.h"
 #include "engine.h"
 #include "forge.h"
 #include "peerlink.h"

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "beneath.h"
 #include "brokerscene.h"
 #include "interpose.h"
-#include "leasename.h"
 #include "wire.h"
 
 TestSuite(broker_lease_collected, .init = scene_begin, .fini = scene_end);

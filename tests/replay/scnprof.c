@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gateline.h"
+#include "gate.h"
 #include "profile.h"
 #include "profilekey.h"
 #include "scn.h"

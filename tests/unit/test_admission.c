@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "dice.h"
-#include "gateline.h"
+#include "gate.h"
 
 #define HISTORIES 300u
 #define STEPS     300u

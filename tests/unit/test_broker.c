@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "beneath.h"
 #include "brokerscene.h"
-#include "leasename.h"
 
 TestSuite(broker, .init = scene_begin, .fini = scene_end);
 

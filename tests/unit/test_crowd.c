@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "conn.h"
 #include "listener.h"
-#include "output.h"
 #include "wire.h"
 
 #define SECOND UINT64_C(1000000000)

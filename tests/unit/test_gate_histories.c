@@ -20,7 +20,7 @@
  *     waiting are what the model counts
  *
  * That it can fail was tried: gate.c with "u > high", with hold counted over unknown samples, with
- * the percentile of one sample less; gateline.c that serves the last of a line first, does not
+ * the percentile of one sample less; gate.c that serves the last of a line first, does not
  * lower quota, or lets a deadline pass: each fails within the first histories.
  */
 #include <criterion/criterion.h>
@@ -30,7 +30,6 @@
 
 #include "dice.h"
 #include "gate.h"
-#include "gateline.h"
 
 #define HISTORIES 400
 #define SAMPLES   400

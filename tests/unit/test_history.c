@@ -2,7 +2,7 @@
 /* The last minutes of a partition: every second, then every tenth, never more. */
 #include <criterion/criterion.h>
 
-#include "history.h"
+#include "account.h"
 
 static struct history h;
 

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "beneath.h"
 #include "broker.h"
 #include "brokerscene.h"
-#include "leasename.h"
 #include "wire.h"
 
 TestSuite(inbox, .init = scene_begin, .fini = scene_end);

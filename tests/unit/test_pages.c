@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "member.h"
 #include "page.h"
-#include "pages.h"
 
 /* The daemon's picture of a page is the library's. */
 _Static_assert(offsetof(struct page_head, boot_id) == offsetof(struct shms_page, boot_id),

@@ -11,7 +11,6 @@
 
 #include "dice.h"
 #include "profile.h"
-#include "profiletrack.h"
 
 #define HISTORIES 40u
 #define TASKS     300u

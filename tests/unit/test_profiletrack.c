@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "dice.h"
-#include "profiletrack.h"
+#include "profile.h"
 
 #define HISTORIES 60u
 #define SAMPLES   500u

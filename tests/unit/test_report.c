@@ -13,7 +13,6 @@
 #include "actord.h"
 #include "config.h"
 #include "events.h"
-#include "history.h"
 #include "host.h"
 #include "loop.h"
 #include "member.h"

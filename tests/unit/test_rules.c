@@ -6,7 +6,7 @@
 #include <pwd.h>
 #include <string.h>
 
-#include "rules.h"
+#include "config.h"
 
 static struct rule *with(const char *from, const char *to)
 {

@@ -11,7 +11,6 @@
 struct json_object;
 
 int cmd_arb_top(struct admin *a, int argc, char **argv);
-int cmd_arb_log(struct admin *a, int argc, char **argv);
 int cmd_arb_inject(struct admin *a, int argc, char **argv);
 int cmd_arb_cancel(struct admin *a, int argc, char **argv);
 int cmd_arb_set(struct admin *a, int argc, char **argv);

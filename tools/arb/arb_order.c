@@ -13,7 +13,6 @@
 #include "asking.h"
 #include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "options.h"
 

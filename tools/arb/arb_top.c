@@ -15,7 +15,6 @@
 #include "frames.h"
 #include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "options.h"
 #include "table.h"
 

@@ -14,10 +14,8 @@
 #include <sys/stat.h>
 
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "opening.h"
-#include "progress.h"
 #include "table.h"
 
 static int explain_none(const struct shmstore_client *c, int error)

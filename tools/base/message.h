@@ -4,6 +4,9 @@
 #ifndef MESSAGE_H
 #define MESSAGE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "admin.h"
 
 /* "shmstore-admin: <text>". Control characters are escaped, also below. */
@@ -27,5 +30,26 @@ void message_command(const char *partition, const char *purpose, const char *com
 	__attribute__((format(printf, 3, 4)));
 /* Out of memory: says so and ends the program. */
 void message_no_memory(void) __attribute__((noreturn));
+
+/* text as one word of a shell command that we print for people to run: itself, or in quotes where a
+ * shell would change it. Lives until the program ends. */
+const char *shellword(const char *text);
+
+/* A line about work that takes more than two seconds, one at a time in the program. what: static
+ * text such as "verify". */
+void progress_begin(const char *what);
+/* How far it is; cheap, may be called for every object. 0 = nothing to say. */
+void progress_set(uint64_t n_objects, uint64_t bytes);
+/* Takes the line off the terminal, because something else is about to be
+ * printed. It comes back by itself. */
+void progress_clear(void);
+void progress_end(void);
+
+/* Dying of a signal only after what was begun is undone: from here on SIGINT, SIGTERM and SIGHUP
+ * end system calls with EINTR instead of the program; a second one ends it. */
+void interrupt_catch(void);
+bool interrupt_pending(void);
+/* Dies of the signal that came, if one came. */
+void interrupt_finish(void);
 
 #endif

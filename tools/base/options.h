@@ -77,4 +77,20 @@ void options_parse(struct command_line *line, int argc, char **argv);
 void options_usage(const struct argp_state *state, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
 
+/* The commands of the program, or the subcommands of one of them: found by name, and listed in
+ * --help. */
+struct commands {
+	const struct admin_command *list; /* ends with a NULL name */
+	const char *of;   /* the command whose subcommands they are; "" = the program's own */
+	const char *help; /* as of a struct command_line */
+	const char *tail; /* what --help says below the list */
+};
+
+/* Runs the command called name with argv, or says that there is none. Its exit status. */
+int commands_run(const struct commands *c, const char *name, struct admin *a, int argc,
+		 char **argv);
+/* Reads argv as far as a command's name, with the options of every command, and
+ * runs that. Its exit status. */
+int commands_read(const struct commands *c, struct admin *a, int argc, char **argv);
+
 #endif

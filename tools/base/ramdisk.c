@@ -21,9 +21,8 @@
 #include "cleanup.h"
 #include "human.h"
 #include "message.h"
-#include "mountinfo.h"
 #include "opening.h"
-#include "shellword.h"
+#include "sysroot.h"
 
 #define OPTIONS_SIZE 256u
 

@@ -4,10 +4,12 @@
 #define SYSROOT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "admin.h"
 #include "memsource.h"
+#include "mountline.h"
 
 /* root + path on the heap. */
 char *sysroot_path(const struct admin *a, const char *path);
@@ -19,5 +21,26 @@ bool sysroot_number(const struct admin *a, const char *path, uint64_t *ret);
 bool sysroot_exists(const struct admin *a, const char *path);
 /* As memsource_read(). */
 int sysroot_memory(const struct admin *a, bool count_swap, struct memsource_reading *ret);
+
+/* /proc/self/mountinfo: the mounts. */
+struct mountinfo_table {
+	size_t n_mounts;
+	/* in the order in which they were made: the last one of a point is the visible one */
+	struct shms_mountline *mounts;
+	char *text; /* that they point into */
+};
+
+/* n_mounts is 0 where the file cannot be read. Lines that make no sense are left out. */
+void mountinfo_read(const struct admin *a, struct mountinfo_table *ret);
+void mountinfo_deinit(struct mountinfo_table *t);
+/* A local that is freed. */
+#define _mounts_ __attribute__((cleanup(mountinfo_deinit)))
+/* The visible mount that holds the canonical path; NULL: unknown. Owned by t. */
+const struct shms_mountline *mountinfo_find(const struct mountinfo_table *t, const char *path);
+/* Whether path lies below dir, not at it. */
+bool mountinfo_below(const char *path, const char *dir);
+/* The value of an option in "a,b=c": writes at most size bytes to ret_value ("" where it
+ * has none). False: not there. */
+bool mountinfo_option(const char *options, const char *name, char *ret_value, size_t size);
 
 #endif

@@ -17,7 +17,6 @@
 #include "human.h"
 #include "jsonin.h"
 #include "message.h"
-#include "progress.h"
 
 #define PART 1000
 #define FORM 0xffu /* of a column: its enum figure_form */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "admin.h"
-#include "figure.h"
+#include "human.h"
 
 struct libscols_table;
 struct libscols_line;

@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "figure.h"
-#include "jsonout.h"
+#include "fields.h"
+#include "human.h"
+#include "jsonin.h"
 #include "message.h"
-#include "tierfigures.h"
 
 bool tierstate_directory(struct shmstore_partition *p, char ret_path[PATH_MAX])
 {

@@ -5,13 +5,14 @@
  * the daemon holds them to. Asks; changes nothing.
  */
 #include <limits.h>
+#include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "admin.h"
 #include "asking.h"
-#include "figure.h"
+#include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "opening.h"
 #include "options.h"
 
@@ -87,5 +88,16 @@ int cmd_config(struct admin *a, int argc, char **argv)
 	jsonmake_prose(o, "daemon_mode", mode && *mode ? mode : "auto");
 	add_daemon(o, a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL);
 	json_show(a, o, print_text);
+	return ADMIN_OK;
+}
+
+/* ---- version --------------------------------------------------------------------------------- */
+
+int cmd_version(struct admin *a, int argc, char **argv)
+{
+	OPTIONS_PARSE(a, argc, argv, "version", "Prints the version of the library.");
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "version", shmstore_version());
+	json_say(a, o, ADMIN_NAME " {version}\n");
 	return ADMIN_OK;
 }

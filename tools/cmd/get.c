@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "jsonout.h"
+#include "jsonin.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"

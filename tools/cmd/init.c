@@ -18,12 +18,11 @@
 
 #include "fields.h"
 #include "human.h"
-#include "jsonout.h"
+#include "jsonin.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "ramdisk.h"
-#include "shellword.h"
 
 #define NO_OWNER ((uid_t)-1)
 

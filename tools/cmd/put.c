@@ -15,13 +15,10 @@
 
 #include "cleanup.h"
 #include "human.h"
-#include "interrupt.h"
-#include "jsonout.h"
+#include "jsonin.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "progress.h"
-#include "storelist.h"
 #include "sysroot.h"
 
 struct put {

@@ -7,11 +7,10 @@
 #include <errno.h>
 #include <shmstore/inspect.h>
 
-#include "jsonout.h"
+#include "jsonin.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "storelist.h"
 
 struct rm {
 	struct admin *admin;

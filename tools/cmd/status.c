@@ -2,12 +2,16 @@
 /*
  * cmd_status.c: "shmstore-admin status": the daemon in a few lines: since when it runs, on what,
  * and each partition that it watches, with the df equation of its last survey, and its disk tier.
- * With --json the daemon's document as it is.
+ * With --json the daemon's document as it is. And other subcommands that ask the daemon alone.
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "alloc.h"
 #include "asking.h"
+#include "cleanup.h"
 #include "human.h"
 #include "jsonin.h"
 #include "message.h"
@@ -92,4 +96,276 @@ int cmd_status(struct admin *a, int argc, char **argv)
 	if (reconcile)
 		view.judge = judge;
 	return asking_show(a, reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &view);
+}
+
+/* ---- quota ----------------------------------------------------------------------------------- */
+
+/* Every limit that is set or in use, what counts against it, and who waits for room. */
+
+static void show_used(struct table *t, size_t column, const struct json_object *o)
+{
+	table_size(t, column, jsonin_u64(o, "used"));
+	if (jsonin_has(o, "soft") && jsonin_u64(o, "used") > jsonin_u64(o, "soft"))
+		table_color(t, column, "yellow");
+}
+
+static const struct table_column quota_columns[] = {
+	{"LIMIT OF", FIGURE_TEXT, "kind"},
+	{"WHICH", FIGURE_TEXT, "id"},
+	{"HARD", FIGURE_SIZE, "hard", "-"},
+	{"SOFT", FIGURE_SIZE, "soft", "-"},
+	{"USED", TABLE_RIGHT, .show = show_used},
+	{"GRANTED", FIGURE_SIZE, "outstanding"},
+	{"FILL", TABLE_FILL, "used+outstanding/hard"},
+	{"STORES", FIGURE_COUNT, "stores"},
+	{"WAITING", FIGURE_COUNT | TABLE_WARN, "waiting"},
+	{"REFUSED", FIGURE_COUNT, "refused"},
+};
+
+static void print_quota(const struct admin *a, const struct json_object *p)
+{
+	if (!TABLE_LIST(a, quota_columns, p, "limits"))
+		puts("no limits but the size of the file system");
+	if (jsonin_has(p, "watermark_high"))
+		figure_print(p, a->bytes,
+			     "watermarks: asks for bytes back above {watermark_high:size} until "
+			     "below {watermark_low:size}\n");
+}
+
+int cmd_quota(struct admin *a, int argc, char **argv)
+{
+	const struct asking_view view = {.partition = print_quota};
+
+	OPTIONS_PARSE(a, argc, argv, "quota",
+		      "Shows the limits: of partitions, users, labels and stores.\v"
+		      "USED is taken, GRANTED is what stores may take without asking; both "
+		      "together never pass HARD. Above SOFT stores are asked to give back. WAITING "
+		      "and REFUSED count requests. \"*\" is the limit of all that have none of "
+		      "their own. To set one: " ADMIN_NAME " set user.1000.limit=4GiB");
+	return asking_show(a, SHMSTORE_QUERY_QUOTA, &view);
+}
+
+/* ---- set ------------------------------------------------------------------------------------- */
+
+/* A limit of the daemon, which has the keys. */
+
+int cmd_set(struct admin *a, int argc, char **argv)
+{
+	static const char *const names[] = {"KEY=VALUE", NULL};
+	struct command_line line = OPTIONS_LINE(
+		a, "set KEY=VALUE",
+		"Sets a limit of the partition (-p, or $SHMSTORE_PARTITION; may be left out where "
+		"the daemon watches one only).\v"
+		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, "
+		"label.LABEL.soft, store.STORE.limit, store.STORE.soft; USER is a name, a number "
+		"or * for all others. Values: a size such as 4GiB (for the partition also 50%), "
+		"none, or default. It holds until the daemon ends; for good it belongs into "
+		"shmstored.conf(5). Root and the daemon's user only.",
+		.names = names, .n_needed = 1);
+
+	options_parse(&line, argc, argv);
+	if (!strchr(line.args[0], '=')) {
+		message_say("set: %s: is no KEY=VALUE, such as user.1000.limit=4GiB", line.args[0]);
+		return ADMIN_USAGE;
+	}
+	const char *partition = asking_partition(a);
+	_free_ char *assignment = shms_printed("%s%s%s", partition ? partition : "",
+					       partition ? " " : "", line.args[0]);
+	if (!assignment)
+		message_no_memory();
+	_client_ struct shmstore_client *c = asking_open(a);
+	asking_check(c, line.args[0], shmstore_client_set(c, assignment));
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "partition", partition);
+	jsonmake_prose(o, "set", line.args[0]);
+	json_say(a, o,
+		 "{set} is set for [partition?{partition}|the one partition that the daemon "
+		 "watches] "
+		 "until the daemon ends; to keep it, write it into shmstored.conf\n");
+	return ADMIN_OK;
+}
+
+/* ---- actors ---------------------------------------------------------------------------------- */
+
+/* Where each actor is, what waits for it, and which daemons have copies of its state. */
+
+/* "node2 at 7 (2 MiB), node3 at 6 (2 MiB)" */
+static void show_copies(struct table *t, size_t column, const struct json_object *o)
+{
+	char text[512] = "-";
+	size_t n = 0;
+
+	for (size_t i = 0; i < jsonin_count(o, "copies") && n < sizeof(text); i++) {
+		const struct json_object *c = jsonin_at(o, "copies", i);
+
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s at %" PRIu64 " (%s)",
+				      i ? ", " : "", jsonin_text(c, "daemon"),
+				      jsonin_u64(c, "version"), human_size(jsonin_u64(c, "bytes")));
+	}
+	table_text(t, column, text);
+}
+
+static const struct table_column actors_columns[] = {
+	{"ACTOR", TABLE_TRUNC, "name"},
+	{"UID", FIGURE_COUNT, "uid"},
+	{"STATE", FIGURE_TEXT, "state"},
+	{"PLACE", TABLE_TRUNC, "place", "-"},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"DAEMON", TABLE_TRUNC, "daemon", "-"},
+	{"QUEUED", FIGURE_COUNT, "queued"},
+	{"MOVABLE", FIGURE_FLAG, "movable"},
+	{"RESTARTS", FIGURE_COUNT, "restarts_left", "always"},
+	{"OPTIONS", TABLE_WRAP,
+	 "[options.copies?{options.num} by {options.selection}, {options.strategy} every "
+	 "{options.frequency} s, retry {options.retry}, stale {options.preempt_from_stale}"
+	 "[options.panic_on_missing?, panic on missing]|no copies]"},
+	{"COPIES", TABLE_WRAP, .show = show_copies},
+};
+
+static void print_actors(const struct admin *a, const struct json_object *document)
+{
+	const struct json_object *o = jsonin_object(document, "actors");
+
+	printf("%" PRIu64 " places, %zu other daemons", jsonin_u64(o, "places"),
+	       jsonin_count(o, "peers"));
+	figure_print(o, false,
+		     ", copies [copies?on|off]; so far {answered} calls answered, {lost} lost; "
+		     "{moves} actors moved, {failed} moves failed, {restarts} actors begun again, "
+		     "{died} lost\n");
+	if (jsonin_count(o, "actors"))
+		TABLE_LIST(a, actors_columns, o, "actors");
+}
+
+int cmd_actors(struct admin *a, int argc, char **argv)
+{
+	const struct asking_view view = {.document = print_actors};
+
+	OPTIONS_PARSE(a, argc, argv, "actors",
+		      "Shows each actor: what it does, the place and the process where it is, or "
+		      "the other daemon where it lives, and what waits for it.\v"
+		      "MOVABLE: it may be moved where memory is short. RESTARTS: how often it is "
+		      "still begun again when its process dies. OPTIONS: how copies of it are "
+		      "made. COPIES are at other daemons, each with the version of the state that "
+		      "it has. Of other users root and the daemon's user see the actors.");
+	a->partition = ""; /* all: it is of the host */
+	return asking_show(a, SHMSTORE_QUERY_ACTORS, &view);
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+/*
+ * The stores that the daemon knows, by their share of the memory; or the same by user or by label.
+ * Books (LINKED, PSS, USS, POOL) are of the last survey; a store that came since has only its
+ * ledger's figures.
+ */
+
+/* The keys to sort by: members of a store's, user's or label's object. */
+static const char *const sorts[] = {"linked", "pss", "uss", "pool", "mapped", "pid", "name"};
+#define N_SORTS (sizeof(sorts) / sizeof(sorts[0]))
+/* The members that they are: the books', or, for a store that came after them, the ledger's. */
+static const char *const sort_members[N_SORTS] = {"-linked|ledger.linked", "-pss",    "-uss",
+						  "-pool|ledger.pool",     "-mapped", "-pid"};
+
+enum by {
+	BY_STORE,
+	BY_USER,
+	BY_LABEL,
+	N_BY
+};
+static const char *const by_names[N_BY] = {"store", "user", "label"};
+static const struct {
+	const char *list, *name;
+} bys[N_BY] = {{"workers", "name"}, {"users", "user"}, {"labels", "label"}};
+
+struct workers {
+	size_t sort; /* of sorts */
+	size_t by;   /* enum by */
+};
+
+/* ---- tables ---- */
+
+/* A store that came after the survey has no books, and its ledger's figures instead. */
+static const struct table_column stores[] = {
+	{"STORE", FIGURE_TEXT, "name|path"},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"USER", FIGURE_TEXT, "user"},
+	{"STATE", .show = table_store_state},
+	{"OBJECTS", FIGURE_COUNT, "objects|ledger.objects"},
+	{"LINKED", FIGURE_SIZE, "linked|ledger.linked", "-"},
+	{"PSS", FIGURE_SIZE, "pss", "-"},
+	{"USS", FIGURE_SIZE, "uss", "-"},
+	{"POOL", FIGURE_SIZE, "pool|ledger.pool", "-"},
+	{"MAPPED", FIGURE_SIZE, "mapped"},
+	{"PUT B/s", FIGURE_SIZE, "put_bytes_per_s"},
+	{"CREDIT", TABLE_RIGHT, "[credit.unlimited?no limit|[credit?{credit.outstanding:size}|-]]"},
+	{"ASKED BACK", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WARN, "asked"},
+	{"LABEL", TABLE_TRUNC, "label"},
+};
+
+static const struct table_column groups[] = {
+	{"USER", FIGURE_TEXT, "user"},      {"LABEL", FIGURE_TEXT, "label"},
+	{"STORES", FIGURE_COUNT, "stores"}, {"LINKED", FIGURE_SIZE, "linked"},
+	{"PSS", FIGURE_SIZE, "pss"},        {"USS", FIGURE_SIZE, "uss"},
+	{"POOL", FIGURE_SIZE, "pool"},      {"GHOSTS", FIGURE_SIZE, "ghosts"},
+};
+
+static void print_list(const struct admin *a, const struct json_object *p)
+{
+	const struct workers *w = a->own;
+	const char *const name = bys[w->by].name, *const by = sort_members[w->sort];
+	const char *const order[] = {by ? by : name, name, NULL};
+	size_t n;
+	const struct json_object **items = jsonin_sorted(p, bys[w->by].list, order, &n);
+	struct table t;
+
+	if (w->by == BY_STORE)
+		table_init(&t, a, stores, sizeof(stores) / sizeof(stores[0]));
+	else
+		table_init(&t, a, groups, sizeof(groups) / sizeof(groups[0]));
+	table_hide(&t, w->by == BY_USER ? "LABEL" : w->by == BY_LABEL ? "USER" : "");
+	if (w->by == BY_LABEL)
+		table_hide(&t, "GHOSTS");
+	for (size_t i = 0; i < n; i++)
+		table_object(&t, items[i]);
+	table_finish(&t);
+	free(items);
+}
+
+static void print_workers(const struct admin *a, const struct json_object *p)
+{
+	const struct workers *w = a->own;
+
+	if (w->by != BY_STORE && !jsonin_u64(p, "survey_sequence"))
+		puts("not surveyed yet");
+	print_list(a, p);
+	if (w->by == BY_STORE && !jsonin_count(p, "workers"))
+		puts("no stores");
+	if (w->by == BY_STORE && jsonin_u64(p, "left_out"))
+		figure_print(p, false, "... and {left_out} more\n");
+}
+
+/* ---- the command ---- */
+
+int cmd_workers(struct admin *a, int argc, char **argv)
+{
+	typedef struct workers OF;
+	static const struct options_row options[] = {
+		{"sort", 0, "COLUMN", "linked (default), pss, uss, pool, mapped, pid or name",
+		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_SORTS},
+		{"by", 0, "WHAT", "add up by store (default), user or label", OPTIONS_WORD,
+		 offsetof(OF, by), .words = by_names, .n_words = N_BY},
+		{NULL},
+	};
+	struct workers w = {0};
+	const struct asking_view view = {.partition = print_workers};
+
+	OPTIONS_PARSE(a, argc, argv, "workers",
+		      "Shows the stores that the daemon knows, and what they take.\v"
+		      "LINKED, PSS, USS and POOL are of the last survey, the rest of the last "
+		      "second. CREDIT is what a store may still take without asking, ASKED BACK "
+		      "what the daemon wants back from it. Who is neither root nor the daemon's "
+		      "user sees his own stores. Columns are sorted downwards, names upwards; with "
+		      "--json nothing is sorted or left out.",
+		      .options = options, .own = &w);
+	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
 }

@@ -14,8 +14,8 @@
 #include <time.h>
 
 #include "asking.h"
-#include "figure.h"
 #include "frames.h"
+#include "human.h"
 #include "jsonin.h"
 #include "message.h"
 #include "options.h"

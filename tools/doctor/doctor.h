@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks
- * are grouped by what they ask: doctor_mount.c the file system, doctor_host.c limits and
- * settings, doctor_kernel.c what the kernel can do, by trying it, doctor_daemon.c shmstored,
- * doctor_tier.c the disk tier.
+ * are grouped by what they ask: mount.c the file system and the disk tier, host.c limits and
+ * settings, and the kernel's abilities by trying them, doctor.c shmstored.
  */
 #ifndef DOCTOR_H
 #define DOCTOR_H
@@ -15,7 +14,7 @@
 
 #include "admin.h"
 #include "memsource.h"
-#include "mountinfo.h"
+#include "sysroot.h"
 
 enum doctor_level {
 	DOCTOR_OK,
@@ -51,10 +50,6 @@ struct doctor_check {
 	void (*run)(struct doctor *d);
 };
 
-/* Looks at path; nothing is checked yet. */
-void doctor_init(struct doctor *d, const struct admin *a, const char *path);
-/* The findings are the caller's. */
-void doctor_deinit(struct doctor *d);
 /* Adds a finding of the check that runs. */
 void doctor_add(struct doctor *d, enum doctor_level level, const char *found, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -75,7 +70,6 @@ void doctor_run(struct doctor *d, const struct doctor_check *checks, size_t n);
 void doctor_check_mount(struct doctor *d);
 void doctor_check_host(struct doctor *d);
 void doctor_check_kernel(struct doctor *d);
-void doctor_check_daemon(struct doctor *d);
 void doctor_check_tier(struct doctor *d);
 
 #endif

@@ -15,14 +15,11 @@
 
 #include "alloc.h"
 #include "cleanup.h"
-#include "figure.h"
-#include "interrupt.h"
-#include "jsonout.h"
+#include "human.h"
+#include "jsonin.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
-#include "progress.h"
-#include "storelist.h"
 
 #define MOVING_BATCH 64 /* keys that are begun together */
 
