@@ -42,7 +42,6 @@ int shms_evict_run(const struct shms_evict_run *run);
 struct shms_evict_user {
 	uid_t uid;
 	struct shms_tier *t;
-	bool own;    /* t is the partition's, not ours to close */
 	int lock_fd; /* -1: not locked */
 	struct shms_residents residents;
 	bool full;   /* its disk is: nothing more is written */

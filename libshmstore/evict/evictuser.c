@@ -36,12 +36,6 @@ static int by_uid(const void *a, const void *b)
 	return (x->uid > y->uid) - (x->uid < y->uid);
 }
 
-static int open_one(struct shmstore_partition *p, struct shms_evict_user *io)
-{
-	io->own = io->uid == geteuid();
-	return io->own ? shms_tier_own(p, &io->t) : shms_tier_open(p, io->uid, &io->t);
-}
-
 int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret)
 {
 	struct shms_evict_users all = {0};
@@ -56,7 +50,7 @@ int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_e
 	*ret = (struct shms_evict_users){.v = all.v};
 	for (size_t i = 0; r == 0 && i < all.n; i++) {
 		struct shms_evict_user one = all.v[i];
-		int failed = open_one(p, &one);
+		int failed = shms_tier_of(p, one.uid, &one.t);
 
 		if (failed == 0)
 			ret->v[ret->n++] = one;
@@ -76,8 +70,7 @@ static void close_one(struct shms_evict_user *one)
 {
 	shms_residents_deinit(&one->residents);
 	one->lock_fd = shms_tier_unlock(one->t, one->lock_fd);
-	if (!one->own)
-		shms_tier_close(one->t);
+	shms_tier_done(one->t);
 }
 
 void shms_evict_users_close(struct shms_evict_users *u)

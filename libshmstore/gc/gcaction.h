@@ -83,9 +83,6 @@ int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, c
 		   const char *below, const char *evidence);
 /* The same as shms_gc_take() on the disk. */
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret);
-/* The tier file, resident and anchor of an id that nobody names. 0, -errno. */
-int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io);
-
 /* Has the one that made the file of that name, which is of unnamed.h's form, died before it had its
  * own? Nobody has it open then. */
 bool shms_gc_half_made(int dirfd, const char *name);

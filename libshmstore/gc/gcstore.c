@@ -51,22 +51,14 @@ static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, cons
 
 /* ---- a dead store that nobody keeps ---------------------------------------------------------- */
 
-/* A dry run's remover. */
-static int count_name(void *arg, int dirfd, const char *name, struct shms_tierdrop *io)
-{
-	return shms_gc_take(arg, dirfd, name, io);
-}
-
 static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 {
-	struct shms_teardown d = {.p = g->p};
+	struct shms_teardown d = {.p = g->p, .gone = g->gone};
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_STORE};
 	unsigned long long left;
 	struct stat st;
 
 	d.tier = fstat(t->fd, &st) == 0 ? shms_tierfind_user(&g->find, st.st_uid) : NULL;
-	if (g->gone)
-		d.remover = (struct shms_remover){count_name, g};
 	shms_teardown_store(t->parentfd, t->name, t->fd, t->now_ms, &d);
 	if (g->gone && d.error == -ENOMEM)
 		return d.error;
@@ -78,15 +70,15 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 				    t->page.pid, left);
 	g->report.n_objects += d.n_objects;
 	g->report.n_leases += d.n_leases;
-	g->report.n_tier += d.tier_freed.n_files;
+	g->report.n_tier += d.freed.n_files;
 	if (d.error) { /* what went, went */
-		g->report.freed += d.freed;
-		g->report.tier_freed += d.tier_freed.disk;
+		g->report.freed += d.freed.memory;
+		g->report.tier_freed += d.freed.disk;
 	} else if (!left) {
 		g->report.n_stores++;
 	}
-	a.bytes = d.freed;
-	a.tier_bytes = d.tier_freed.disk;
+	a.bytes = d.freed.memory;
+	a.tier_bytes = d.freed.disk;
 	a.n_objects = d.n_objects + d.n_leases;
 	a.error = d.error;
 	if (left)

@@ -112,7 +112,7 @@ static int one_anchor(struct tiering *t, const struct shms_tierscan_user *user, 
 	tier = alone(t->g, &st) ? shms_tierfind_user(&t->g->find, user->uid) : NULL;
 	if (!tier)
 		return 0;
-	a.error = shms_gc_forget(t->g, tier, id, &freed);
+	a.error = shms_tierdrop_forget(tier, id, t->g->gone, &freed);
 	return tell(t, &a, name, &freed, "no store names the object any more");
 }
 

@@ -22,18 +22,6 @@
 #include "sys.h"
 #include "tier.h"
 
-int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st,
-		     struct shms_tierdrop *io)
-{
-	if (S_ISLNK(st->st_mode))
-		return shms_tierdrop_name(t, dirfd, name, io);
-	if (unlinkat(dirfd, name, 0) < 0)
-		return shms_error(errno);
-	if (st->st_nlink == 1)
-		io->memory += shms_blocks(st);
-	return 0;
-}
-
 #define TRIES 3 /* more, where names come while a store is taken apart */
 
 static void note(struct shms_teardown *io, int error)
@@ -65,21 +53,14 @@ static DIR *open_list(int storefd, const char *name, struct shms_teardown *io)
 /* One name goes, or would; what that frees is booked. */
 static bool drop(int dirfd, const char *name, struct shms_teardown *io)
 {
-	struct shms_tierdrop freed = {0};
 	struct stat st = {0};
-	int r;
+	int r = 0;
 
-	if (io->remover.count) {
-		r = io->remover.count(io->remover.arg, dirfd, name, &freed);
-	} else {
-		/* Where it cannot be looked at it goes all the same, and nothing is booked. */
-		(void)fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW);
-		r = shms_remove_name(io->tier, dirfd, name, &st, &freed);
-	}
-	io->freed += freed.memory;
-	io->tier_freed.memory += freed.memory;
-	io->tier_freed.disk += freed.disk;
-	io->tier_freed.n_files += freed.n_files;
+	/* Where it cannot be looked at it goes all the same, and nothing is booked. */
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && io->gone)
+		r = shms_error(errno);
+	if (r == 0)
+		r = shms_tierdrop_name(io->tier, io->gone, dirfd, name, &st, &io->freed);
 	note(io, -r);
 	return r == 0;
 }
@@ -118,15 +99,14 @@ static void drop_segment(int dirfd, const char *name, const struct shms_page *pa
 			 struct shms_teardown *io)
 {
 	struct shms_segrescued done = {0};
-	int r = io->remover.count
-			? -ENOTSUP
-			: shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(),
-						io->end_leases, &done);
+	int r = io->gone ? -ENOTSUP
+			 : shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(),
+						 io->end_leases, &done);
 
 	if (r == 0 || r == 1) {
 		io->n_left += r == 1;
 		io->n_leases += done.n_leases;
-		io->freed += done.freed;
+		io->freed.memory += done.freed;
 	} else if (r == -ENOTSUP || r == -EBADMSG || r == -EPERM) {
 		drop(dirfd, name, io);
 	} else {
@@ -171,7 +151,7 @@ static void empty_segments(int storefd, struct shms_teardown *io)
 	if (shms_page_read(storefd, &page) == -ENOENT)
 		return;
 	each_segment(storefd, COUNT_KEYS, &page, &n_aliases, io);
-	if (n_aliases && !io->remover.count)
+	if (n_aliases && !io->gone)
 		each_segment(storefd, FORGET_OBJECTS, &page, &n_aliases, io);
 	each_segment(storefd, DROP_SEGMENTS, &page, &n_aliases, io);
 }
@@ -182,7 +162,7 @@ static int lock_names(int storefd, struct shms_teardown *io)
 {
 	int r;
 
-	if (io->remover.count || shms_lookup(storefd, SHMS_DIR_CLEAN) < 0)
+	if (io->gone || shms_lookup(storefd, SHMS_DIR_CLEAN) < 0)
 		return -1;
 	_fd_ int fd = shms_open_dir(storefd, SHMS_DIR_OBJECTS);
 	if (fd < 0) {
@@ -199,7 +179,7 @@ static void empty_objects(int storefd, struct shms_teardown *io)
 	uint64_t n_clean = 0; /* second names of objects that are counted */
 
 	shms_teardown_recycle(storefd, io);
-	if (!io->remover.count)
+	if (!io->gone)
 		shms_packlines_supersede(storefd);
 	drop(storefd, SHMS_INDEX_FILE, io);
 	empty(storefd, SHMS_DIR_OBJECTS, &io->n_objects, io);
@@ -255,18 +235,18 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 	shms_teardown_leases(storefd, now_ms, io);
 	if (io->n_left || io->error)
 		return true;
-	for (size_t i = 0; !io->remover.count && i < sizeof(parts) / sizeof(parts[0]); i++) {
+	for (size_t i = 0; !io->gone && i < sizeof(parts) / sizeof(parts[0]); i++) {
 		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) == 0)
 			continue;
 		filled = filled || errno == ENOTEMPTY;
 		/* clean/ and segments/ are missing where nobody needed them: ENOENT is none */
 		note(io, errno);
 	}
-	if (!io->error && io->p && !io->remover.count)
-		shms_alone_leave(io->p, storefd, io->freed);
+	if (!io->error && io->p && !io->gone)
+		shms_alone_leave(io->p, storefd, io->freed.memory);
 	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
 		return !filled;
-	if (io->remover.count)
+	if (io->gone)
 		return true;
 	/* A directory that holds more than ours (a Dask worker's own)
 	 * stays: it is not only ours. */

@@ -151,7 +151,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	if (r == 0 && adopt)
 		r = count_objects(s, &page->ledger);
 	if (r == 0) {
-		shms_alone_leave(s->p, s->dir_fd, t.freed);
+		shms_alone_leave(s->p, s->dir_fd, t.freed.memory);
 		r = shms_error(shms_write_at(s->lock_fd, page, sizeof(*page), 0));
 	}
 	shms_unlock_fd(names);

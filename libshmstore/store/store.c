@@ -531,7 +531,7 @@ int shmstore_close(struct shmstore *s)
 			s->page->pid = 0;
 		}
 		r = t.error;
-		shms_credit_gave(s, t.freed);
+		shms_credit_gave(s, t.freed.memory);
 		shms_attach_bye(&s->attach);
 	} else if (shms_packed_pack(&s->packed)) {
 		shms_packread_end(shms_packed_pack(&s->packed));

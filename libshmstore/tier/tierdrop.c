@@ -8,6 +8,11 @@
  * Of the tier file, the resident and the anchor the anchor goes last: a tier file without one would
  * be garbage, an anchor without its file is just that. Where the file cannot be removed (a disk
  * that is read-only, say) the anchor stays, and gc comes back for both.
+ *
+ * A dry run removes nothing: it counts in a set of inodes which names would be gone, so that the
+ * last of several is the one that frees the bytes, as it would be in a run. A stub is an inode like
+ * others: when all its names but the anchor are counted, what would be forgotten then counts too,
+ * and the anchor is noted as gone.
  */
 
 #include <errno.h>
@@ -16,20 +21,35 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "inodes.h"
 #include "sys.h"
 #include "tier.h"
 
+/* A dry run's removal of a name whose file's state is st. */
+static int note(struct shms_inodes *gone, const struct stat *st, struct shms_tierdrop *io)
+{
+	struct shms_inode *i;
+
+	if (S_ISDIR(st->st_mode))
+		return shms_error(EISDIR);
+	i = shms_inodes_get(gone, st->st_ino);
+	if (!i)
+		return -ENOMEM;
+	if (++i->n_gone == st->st_nlink)
+		io->memory += shms_blocks(st);
+	return 0;
+}
+
 /* Unlinks what lies in memory and adds its blocks if this was its last name. */
-static int drop(int dirfd, const char *name, const struct shms_tierdrop_dry *dry,
-		struct shms_tierdrop *io)
+static int drop(int dirfd, const char *name, struct shms_inodes *gone, struct shms_tierdrop *io)
 {
 	struct stat st;
 
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    (!dry && unlinkat(dirfd, name, 0) < 0))
+	    (!gone && unlinkat(dirfd, name, 0) < 0))
 		return errno == ENOENT ? 0 : shms_error(errno);
-	if (dry)
-		return dry->note(dry->arg, &st, io);
+	if (gone)
+		return note(gone, &st, io);
 	if (st.st_nlink == 1)
 		io->memory += shms_blocks(&st);
 	return 0;
@@ -55,7 +75,7 @@ static int drop_file(struct shms_tier *t, const char *name, bool dry, struct shm
 	return 0;
 }
 
-int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, const struct shms_tierdrop_dry *dry,
+int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, struct shms_inodes *gone,
 			 struct shms_tierdrop *io)
 {
 	char name[SHMS_TIER_NAME];
@@ -63,18 +83,19 @@ int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, const struct shms_tie
 
 	shms_tier_file_name(id, name);
 	/* Without its disk the file is found again when that is back: it has no anchor then. */
-	r = t->files_fd < 0 ? 0 : drop_file(t, name, dry, io);
+	r = t->files_fd < 0 ? 0 : drop_file(t, name, gone, io);
 	if (r < 0)
 		return r;
 	shms_tier_resident_name(id, name);
-	r = drop(t->dir_fd, name, dry, io);
+	r = drop(t->dir_fd, name, gone, io);
 	if (r < 0)
 		return r;
 	shms_tier_anchor_name(id, name);
-	return drop(t->dir_fd, name, dry, io);
+	return drop(t->dir_fd, name, gone, io);
 }
 
-int shms_tierdrop_name(struct shms_tier *t, int dirfd, const char *name, struct shms_tierdrop *io)
+/* A stub. */
+static int drop_stub(struct shms_tier *t, int dirfd, const char *name, struct shms_tierdrop *io)
 {
 	struct shms_stub stub;
 	struct stat st;
@@ -91,4 +112,49 @@ int shms_tierdrop_name(struct shms_tier *t, int dirfd, const char *name, struct 
 	/* The name has gone, whatever the disk says: a delete is done. */
 	shms_tierdrop_forget(t, stub.id, NULL, io);
 	return 0;
+}
+
+/* A dry run's drop of any name. */
+static int count(struct shms_tier *t, struct shms_inodes *gone, int dirfd, const char *name,
+		 const struct stat *st, struct shms_tierdrop *io)
+{
+	const struct shms_inode *i;
+	struct shms_stub stub;
+	int r = note(gone, st, io);
+
+	if (r < 0 || !S_ISLNK(st->st_mode) || !t || shms_stub_read(dirfd, name, &stub, NULL) < 0 ||
+	    stub.uid != t->uid)
+		return r;
+	i = shms_inodes_find(gone, st->st_ino);
+	return i && i->n_gone + 1 == st->st_nlink ? shms_tierdrop_forget(t, stub.id, gone, io) : 0;
+}
+
+int shms_tierdrop_name(struct shms_tier *t, struct shms_inodes *gone, int dirfd, const char *name,
+		       const struct stat *st, struct shms_tierdrop *io)
+{
+	if (gone)
+		return count(t, gone, dirfd, name, st, io);
+	if (S_ISLNK(st->st_mode))
+		return drop_stub(t, dirfd, name, io);
+	if (unlinkat(dirfd, name, 0) < 0)
+		return shms_error(errno);
+	if (st->st_nlink == 1)
+		io->memory += shms_blocks(st);
+	return 0;
+}
+
+int shms_tier_release(struct shms_tier *t, int dirfd, const char *name)
+{
+	struct shms_tierdrop freed = {0};
+
+	return drop_stub(t, dirfd, name, &freed);
+}
+
+void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub)
+{
+	struct shms_tierdrop freed = {0};
+	struct stat st;
+
+	if (stub->uid == t->uid && fstat(stub_fd, &st) == 0 && st.st_nlink <= 1)
+		shms_tierdrop_forget(t, stub->id, NULL, &freed);
 }
