@@ -58,12 +58,11 @@ static bool is_default_place(const char *below)
 /* Does fd hold nothing? 1, 0, -errno. */
 static int is_empty(int fd)
 {
-	_dir_ DIR *dir = NULL;
-	int r = shms_gc_names(fd, ".", &dir);
+	_names_ struct shms_names d = shms_names_beneath(fd, ".");
 
-	if (shms_readdir(dir, &r))
+	if (shms_names_next(&d))
 		return 0;
-	return r < 0 ? r : dir != NULL;
+	return d.error < 0 ? d.error : d.dir != NULL;
 }
 
 /* A directory that may be a store and has no page. The page of a store comes first and goes last,
@@ -162,18 +161,15 @@ static int note_unreadable(const char *path, const struct stat *st, int error, v
  * never moved to their places. */
 static int half_made(struct shms_gc *g)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_gc_names(g->p->fd, ".", &dir);
+	_names_ struct shms_names d = shms_names_beneath(g->p->fd, ".");
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
+	while (shms_names_next(&d)) {
 		struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};
 
-		if (shms_unnamed_is(e->d_name) && shms_gc_half_made(dirfd(dir), e->d_name))
-			r = shms_gc_remove(g, &a, dirfd(dir), e->d_name, e->d_name,
-					   SHMS_GC_HALF_MADE);
+		if (shms_unnamed_is(d.name) && shms_gc_half_made(d.fd, d.name))
+			d.error = shms_gc_remove(g, &a, d.fd, d.name, d.name, SHMS_GC_HALF_MADE);
 	}
-	return r;
+	return d.error;
 }
 
 /* Descending, so that what is below a directory comes before it. */
@@ -278,13 +274,11 @@ static void sweep_one(struct shmstore_partition *p, int stores_fd, const char *n
 
 void shms_gc_sweep(struct shmstore_partition *p)
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names_beneath(p->fd, SHMS_DIR_STORES);
 	uint64_t now_ms = shms_now_boot_ms();
-	struct dirent *e;
-	int r = shms_gc_names(p->fd, SHMS_DIR_STORES, &dir);
 
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		sweep_one(p, dirfd(dir), e->d_name, now_ms);
+	while (shms_names_next(&d))
+		sweep_one(p, d.fd, d.name, now_ms);
 }
 
 /* ---- one store ------------------------------------------------------------------------------- */

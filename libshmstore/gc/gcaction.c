@@ -159,21 +159,3 @@ int shms_gc_odd_tell(struct shms_gc *g, const struct shms_gc_odd *o, const char 
 				    o->n - 1);
 	return shms_gc_kept(g, path, "not a name that we make");
 }
-
-int shms_gc_names(int fd, const char *name, DIR **ret)
-{
-	int r = 0, dir = shms_open_beneath(fd, name, O_RDONLY | O_DIRECTORY);
-
-	*ret = NULL;
-	if (dir < 0)
-		return dir == -ENOENT || dir == -ENOTDIR || dir == -ELOOP || dir == -EACCES ||
-				       dir == -EXDEV
-			       ? 0
-			       : shms_error(dir);
-	*ret = fdopendir(dir);
-	if (!*ret) {
-		r = shms_error(errno);
-		shms_close_fd(dir);
-	}
-	return r;
-}

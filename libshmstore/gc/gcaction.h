@@ -97,10 +97,6 @@ void shms_gc_odd_note(struct shms_gc_odd *o, const char *name);
 /* below: of the directory. As shms_gc_tell(). */
 int shms_gc_odd_tell(struct shms_gc *g, const struct shms_gc_odd *o, const char *below);
 
-/* Opens the directory name of fd for reading its names. *ret is NULL where there is none,
- * or none that we may read. */
-int shms_gc_names(int fd, const char *name, DIR **ret);
-
 /*
  * gcstore.c: what gc does with one store. Opens the store or directory c. -ENOENT: there is none;
  * -EPERM; -EMFILE, -ENOMEM. ret is written on success only.

@@ -29,13 +29,11 @@ int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *p
 				const char *name, void *arg),
 		      void *arg)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_gc_names(t->fd, part, &dir);
+	_names_ struct shms_names d = shms_names_beneath(t->fd, part);
 
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		r = fn(g, t, dirfd(dir), e->d_name, arg);
-	return r;
+	while (shms_names_next(&d))
+		d.error = fn(g, t, d.fd, d.name, arg);
+	return d.error;
 }
 
 /* Takes one file of a store away and tells it. part: the store's directory that name is in, open as
@@ -150,19 +148,20 @@ static int odd_names(struct shms_gc *g, struct shms_gc_target *t, const char *pa
 	unsigned char key[SHMS_NAME_SIZE];
 	struct shms_gc_odd odd = {.n = 0};
 	_free_ char *below = NULL;
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
 	uint64_t expiry;
 	size_t n;
-	int r = g->fn ? shms_gc_names(t->fd, part, &dir) : 0;
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (leases ? !shms_lease_parse(e->d_name, &expiry)
-			   : shms_name_decode(e->d_name, key, &n) == SHMS_NAME_FOREIGN)
-			shms_gc_odd_note(&odd, e->d_name);
+	if (!g->fn)
+		return 0;
+	_names_ struct shms_names d = shms_names_beneath(t->fd, part);
+
+	while (shms_names_next(&d)) {
+		if (leases ? !shms_lease_parse(d.name, &expiry)
+			   : shms_name_decode(d.name, key, &n) == SHMS_NAME_FOREIGN)
+			shms_gc_odd_note(&odd, d.name);
 	}
-	if (r < 0 || !odd.n)
-		return r;
+	if (d.error < 0 || !odd.n)
+		return d.error;
 	below = shms_printed("%s/%s", t->c->below, part);
 	return below ? shms_gc_odd_tell(g, &odd, below) : -ENOMEM;
 }

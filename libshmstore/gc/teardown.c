@@ -40,16 +40,6 @@ struct shms_tier *shms_teardown_own_tier(struct shmstore_partition *p, int store
 	return shms_tier_own(p, &t) == 0 ? t : NULL;
 }
 
-static DIR *open_list(int storefd, const char *name, struct shms_teardown *io)
-{
-	DIR *dir;
-	int r = shms_list_dir(storefd, name, &dir);
-
-	if (r < 0)
-		note(io, -r);
-	return dir;
-}
-
 /* One name goes, or would; what that frees is booked. */
 static bool drop(int dirfd, const char *name, struct shms_teardown *io)
 {
@@ -67,15 +57,13 @@ static bool drop(int dirfd, const char *name, struct shms_teardown *io)
 
 static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_teardown *io)
 {
-	_dir_ DIR *dir = open_list(storefd, name, io);
-	struct dirent *e;
-	int error = 0;
+	_names_ struct shms_names d = shms_names(storefd, name);
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (drop(dirfd(dir), e->d_name, io))
+	while (shms_names_next(&d)) {
+		if (drop(d.fd, d.name, io))
 			++*io_n;
 	}
-	note(io, -error);
+	note(io, -d.error);
 }
 
 /* Counts the store's keys in a segment that goes. An unreadable segment counts as a file. */
@@ -124,21 +112,19 @@ enum step {
 static void each_segment(int storefd, enum step step, const struct shms_page *page,
 			 uint64_t *io_n_aliases, struct shms_teardown *io)
 {
-	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_SEGMENTS, io);
-	struct dirent *e;
-	int error = 0;
+	_names_ struct shms_names d = shms_names(storefd, SHMS_DIR_SEGMENTS);
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
+	while (shms_names_next(&d)) {
 		if (step == COUNT_KEYS)
-			count_keys(dirfd(dir), e->d_name, page, io_n_aliases, io);
+			count_keys(d.fd, d.name, page, io_n_aliases, io);
 		else if (step == FORGET_OBJECTS)
-			(void)shms_segrescue_forget(dirfd(dir), e->d_name,
+			(void)shms_segrescue_forget(d.fd, d.name,
 						    /* the next step says what is wrong */
 						    page->uuid);
 		else
-			drop_segment(dirfd(dir), e->d_name, page, io);
+			drop_segment(d.fd, d.name, page, io);
 	}
-	note(io, -error);
+	note(io, -d.error);
 }
 
 /* Objects that have aliases go before these: killed in between, none is left
@@ -204,19 +190,17 @@ void shms_teardown_objects(int storefd, struct shms_teardown *io)
 
 void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io)
 {
-	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_HANDOFF, io);
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(storefd, SHMS_DIR_HANDOFF);
 	uint64_t expiry;
-	int error = 0;
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
+	while (shms_names_next(&d)) {
 		/* Files that are no leases are not ours; they go with the store. */
-		if (shms_lease_parse(e->d_name, &expiry) && expiry > now_ms)
+		if (shms_lease_parse(d.name, &expiry) && expiry > now_ms)
 			io->n_left++;
-		else if (drop(dirfd(dir), e->d_name, io))
+		else if (drop(d.fd, d.name, io))
 			io->n_leases++;
 	}
-	note(io, -error);
+	note(io, -d.error);
 }
 
 /* Once; false: something came while we were at it, io->error is -EEXIST. */

@@ -120,18 +120,16 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 /* Is there anything that we would not have made? */
 static int check_empty(int dirfd)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_error(shms_list_dir(dirfd, ".", &dir));
+	_names_ struct shms_names d = shms_names(dirfd, ".");
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (strcmp(e->d_name, SHMS_MARKER_FILE) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_INBOX) != 0 && !shms_unnamed_is(e->d_name))
+	d.error = shms_error(d.error);
+	while (shms_names_next(&d)) {
+		if (strcmp(d.name, SHMS_MARKER_FILE) != 0 && strcmp(d.name, SHMS_DIR_STORES) != 0 &&
+		    strcmp(d.name, SHMS_DIR_PEERS) != 0 && strcmp(d.name, SHMS_DIR_INBOX) != 0 &&
+		    !shms_unnamed_is(d.name))
 			return -EEXIST;
 	}
-	return r;
+	return d.error;
 }
 
 /* By descriptor: a name that somebody put there before us may be a symlink to

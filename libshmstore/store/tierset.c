@@ -188,21 +188,21 @@ static int holds_objects(const struct setting *s)
 }
 
 /* Removes what is left of one user: on both sides nothing but an eviction's lock. */
-static int remove_user(const struct shms_tierscan_user *user, void *arg)
+static int remove_user(struct shms_tier *user, void *arg)
 {
 	const struct setting *s = arg;
 	char name[16];
 
 	snprintf(name, sizeof(name), "%u", (unsigned)user->uid);
-	if (user->anchors_fd >= 0) {
-		unlinkat(user->anchors_fd, SHMS_TIER_LOCK, 0);
+	if (user->dir_fd >= 0) {
+		unlinkat(user->dir_fd, SHMS_TIER_LOCK, 0);
 		if (unlinkat(s->tier_fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 			return -EBUSY;
 	}
 	return 0;
 }
 
-static int remove_files_user(const struct shms_tierscan_user *user, void *arg)
+static int remove_files_user(struct shms_tier *user, void *arg)
 {
 	char name[16];
 
@@ -230,17 +230,15 @@ static void remove_files_directory(const struct setting *s)
 
 static int empty_clean(struct shms_tier *t, int clean_fd)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_list_dir(clean_fd, ".", &dir);
+	_names_ struct shms_names d = shms_names(clean_fd, ".");
 
-	if (r < 0)
+	if (d.error < 0)
 		return -EMFILE;
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (e->d_type == DT_LNK)
-			shms_tier_release(t, clean_fd, e->d_name);
+	while (shms_names_next(&d)) {
+		if (d.type == DT_LNK)
+			shms_tier_release(t, clean_fd, d.name);
 	}
-	return r;
+	return d.error;
 }
 
 static int clean_of(const struct shms_walk_store *store, void *arg)
@@ -350,21 +348,19 @@ static int open_tier(struct setting *s, bool make)
 		       : r;
 }
 
-static int count_anchors(const struct shms_tierscan_user *user, void *arg)
+static int count_anchors(struct shms_tier *user, void *arg)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(user->dir_fd, ".");
 	struct stat st;
 	uint64_t id;
-	int r = shms_list_dir(user->anchors_fd, ".", &dir);
 
-	if (r < 0) {
+	if (d.error < 0) {
 		*(uint64_t *)arg += user->closed;
 		return 0;
 	}
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		*(uint64_t *)arg += shms_tier_parse_name(e->d_name, "stub", &id) == 0 &&
-				    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	while (shms_names_next(&d))
+		*(uint64_t *)arg += shms_tier_parse_name(d.name, "stub", &id) == 0 &&
+				    fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 				    st.st_nlink > 1;
 	return 0;
 }

@@ -36,22 +36,21 @@ static int add(struct shms_residents *r, size_t *io_size, const struct stat *st,
 int shms_residents_list(struct shms_tier *t, struct shms_residents *ret)
 {
 	struct shms_residents found = {0};
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(t->dir_fd, ".");
 	struct stat st;
 	size_t size = 0;
 	uint64_t id;
-	int r = shms_error(shms_list_dir(t->dir_fd, ".", &dir));
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tier_parse_name(e->d_name, "object", &id) == 0 &&
-		    fstatat(t->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	d.error = shms_error(d.error);
+	while (shms_names_next(&d)) {
+		if (shms_tier_parse_name(d.name, "object", &id) == 0 &&
+		    fstatat(t->dir_fd, d.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode))
-			r = add(&found, &size, &st, id);
+			d.error = add(&found, &size, &st, id);
 	}
-	if (r < 0) {
+	if (d.error < 0) {
 		shms_residents_deinit(&found);
-		return r;
+		return d.error;
 	}
 	if (found.n)
 		qsort(found.v, found.n, sizeof(*found.v), by_inode);

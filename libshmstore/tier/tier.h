@@ -78,7 +78,14 @@ struct shms_tier {
 	struct shms_tierroom room;
 	struct shms_turns turns; /* for its lock */
 	_Atomic bool stuck;      /* who waited for it last did so in vain */
+	/* The part of a scan (tierscan.h) may not be looked into: neither directory is open. */
+	bool closed;
 };
+/* A part that is looked at as it is: nothing is made, and a directory that is not there is -1. */
+#define SHMS_TIER_PART(partition, user)                                        \
+	{                                                                      \
+		.p = (partition), .uid = (user), .dir_fd = -1, .files_fd = -1, \
+	}
 
 /*
  * Opens the part of uid (root: anybody's), making its directories. 0; -ENOENT (the partition has no
