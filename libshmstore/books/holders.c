@@ -80,27 +80,40 @@ static struct shms_ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 	return g;
 }
 
-/* The hold of the process at hand, made where it is the first sight. */
-static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const char *path,
-				  size_t path_length)
+/* A new hold of the process at hand. */
+static struct shms_hold *hold_new(struct process *p, const char *path, size_t path_length)
 {
 	struct shms_holders *h = p->h;
 	struct shms_hold *hold;
 
-	if (g->last_pid == p->pid)
-		return &h->holds[g->last];
 	if (SHMS_GROW(h->holds, h->holds_size, h->n_holds, 1) < 0)
 		return NULL;
 	hold = &h->holds[h->n_holds];
-	*hold = (struct shms_hold){.ghost = g, .pid = p->pid, .uid = p->uid};
+	*hold = (struct shms_hold){.pid = p->pid, .uid = p->uid};
 	hold->path = strndup(path, path_length);
 	if (!hold->path)
 		return NULL;
 	memcpy(hold->command, p->command, sizeof(hold->command));
+	h->n_holds++;
+	return hold;
+}
+
+/* The hold of the process at hand, made where it is the first sight. */
+static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const char *path,
+				  size_t path_length)
+{
+	struct shms_hold *hold;
+
+	if (g->last_pid == p->pid)
+		return &p->h->holds[g->last];
+	hold = hold_new(p, path, path_length);
+	if (!hold)
+		return NULL;
+	hold->ghost = g;
 	if (!g->owned && !g->last_pid)
 		g->uid = p->uid;
 	g->last_pid = p->pid;
-	g->last = h->n_holds++;
+	g->last = p->h->n_holds - 1;
 	return hold;
 }
 
@@ -212,10 +225,17 @@ static void may_be_pooled(struct shms_holders *h, struct shms_ghost *g)
 /* Notes who maps a segment: the walk finds out whether it has views of what nobody has by name. */
 static int on_segment(struct process *p, const struct shms_mapping *m)
 {
-	struct shms_mapper mapper = {.ino = m->ino, .pid = p->pid, .uid = p->uid};
+	struct shms_hold *hold;
 
-	memcpy(mapper.command, p->command, sizeof(mapper.command));
-	return shms_packedholds_mapper(p->h, &mapper, m->path, m->path_length);
+	for (size_t i = p->h->n_holds; i > 0 && p->h->holds[i - 1].pid == p->pid; i--) {
+		if (!p->h->holds[i - 1].ghost && p->h->holds[i - 1].ino == m->ino)
+			return 0;
+	}
+	hold = hold_new(p, m->path, m->path_length);
+	if (!hold)
+		return -ENOMEM;
+	hold->ino = m->ino;
+	return 0;
 }
 
 static int on_unnamed(struct process *p, const struct shms_mapping *m)
