@@ -132,8 +132,7 @@ int shms_open_object(int dirfd, const char *name)
 	int fd;
 
 	for (struct shms_tries t = {0};;) {
-		fd = shms_openat(dirfd, name,
-				 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+		fd = shms_open_file(dirfd, name, O_RDONLY);
 		if (fd >= 0)
 			return fd;
 		if (!shms_open_again(&t))

@@ -500,11 +500,10 @@ int shmstore_partition_stores(struct shmstore_partition *p,
 			      void *arg)
 {
 	struct listing l = {.fn = fn, .arg = arg};
-	struct shms_walk w = {.store = list_store, .arg = &l};
 
 	if (!p || !fn)
 		return shms_detail_null(!p ? "p" : "fn");
-	return shms_walk_run(&w, p);
+	return shms_walk_stores(p, list_store, &l);
 }
 
 /* ---- users ----------------------------------------------------------------------------------- */

@@ -39,10 +39,9 @@ static int by_uid(const void *a, const void *b)
 int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret)
 {
 	struct shms_evict_users all = {0};
-	struct shms_walk w = {.store = on_store, .arg = &all};
 	int error = 0, r;
 
-	r = uid == SHMSTORE_EVICT_ALL ? shms_walk_run(&w, p)
+	r = uid == SHMSTORE_EVICT_ALL ? shms_walk_stores(p, on_store, &all)
 				      : on_store(&(struct shms_walk_store){.st.st_uid = uid}, &all);
 	if (r == 0 && all.n)
 		qsort(all.v, all.n, sizeof(*all.v), by_uid);

@@ -227,7 +227,7 @@ struct cleaning {
 static bool generation_of(int dirfd, const char *name, uint64_t *ret)
 {
 	struct shms_superblock sb;
-	_fd_ int fd = shms_openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	_fd_ int fd = shms_open_file(dirfd, name, O_RDONLY);
 
 	if (fd < 0 || shms_pread_all(fd, &sb, sizeof(sb), 0) != sizeof(sb))
 		return false;

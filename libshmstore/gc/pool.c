@@ -167,8 +167,6 @@ static int on_store(const struct shms_walk_store *store, void *arg)
 
 void shms_deadleases_look(struct shmstore_partition *p, struct shms_deadleases *ret)
 {
-	struct shms_walk w = {.store = on_store, .arg = ret};
-
 	*ret = (struct shms_deadleases){0};
-	(void)shms_walk_run(&w, p);
+	(void)shms_walk_stores(p, on_store, ret);
 }

@@ -499,6 +499,12 @@ int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p)
 	return r;
 }
 
+int shms_walk_stores(struct shmstore_partition *p,
+		     int (*fn)(const struct shms_walk_store *store, void *arg), void *arg)
+{
+	return shms_walk_run(&(struct shms_walk){.store = fn, .arg = arg}, p);
+}
+
 int shms_walk_one(struct shms_walk *w, int storefd)
 {
 	struct walker k = {.w = w};

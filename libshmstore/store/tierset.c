@@ -241,7 +241,13 @@ static int empty_clean(struct shms_tier *t, int clean_fd)
 	return d.error;
 }
 
-static int clean_of(const struct shms_walk_store *store, void *arg)
+/*
+ * Releases the stubs in a store's clean/: their objects are in memory, so that nothing is lost with
+ * them. Each is taken under the store's names lock, as who demotes holds it while it is anything
+ * else for a moment. Others' stubs, and those of moving objects, stay. 0, -ENOMEM, -EMFILE,
+ * -ETIMEDOUT (names are held).
+ */
+static int drop_clean(const struct shms_walk_store *store, void *arg)
 {
 	struct shmstore_partition *p = arg;
 	_fd_ int clean_fd = store->fd < 0 ? -1 : shms_open_dir(store->fd, SHMS_DIR_CLEAN);
@@ -263,19 +269,6 @@ static int clean_of(const struct shms_walk_store *store, void *arg)
 	return r;
 }
 
-/*
- * Releases the stubs in all stores' clean/: their objects are in memory, so that nothing is lost
- * with them. Each is taken under its store's names lock, as who demotes holds it while it is
- * anything else for a moment. Others' stubs, and those of moving objects, stay. 0, -ENOMEM,
- * -EMFILE, -ETIMEDOUT (names are held).
- */
-static int drop_clean(struct shmstore_partition *p)
-{
-	struct shms_walk w = {.store = clean_of, .arg = p};
-
-	return shms_walk_run(&w, p);
-}
-
 /* ---- setting and taking away ----------------------------------------------------------------- */
 
 /* Takes the configured tier away, once. -EBUSY: somebody put something there
@@ -286,7 +279,7 @@ static int take_away_once(struct setting *s)
 	int r = holds_objects(s);
 
 	if (r == 0)
-		r = drop_clean(s->p);
+		r = shms_walk_stores(s->p, drop_clean, s->p);
 	if (r == 0)
 		r = shms_gc_tier_only(s->p);
 	if (r < 0)

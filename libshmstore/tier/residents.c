@@ -87,7 +87,7 @@ uint64_t shms_residents_drop(struct shms_tier *t, const struct shms_resident *r,
 
 	*ret_held = false;
 	shms_tier_resident_name(r->id, name);
-	fd = shms_openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	fd = shms_open_file(t->dir_fd, name, O_RDONLY);
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != r->inode || st.st_nlink > n)
 		return 0;
 	*ret_held = !shms_lease(fd);

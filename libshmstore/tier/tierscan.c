@@ -148,8 +148,7 @@ bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
 	if (strncmp(name, TMP_PREFIX, sizeof(TMP_PREFIX) - 1) != 0 ||
 	    shms_tier_parse_name(name + sizeof(TMP_PREFIX) - 1, NULL, &id) < 0)
 		return false;
-	_fd_ int fd =
-		shms_openat(files_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	_fd_ int fd = shms_open_file(files_fd, name, O_RDONLY);
 	*ret_writing = fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0;
 	return true;
 }
@@ -222,9 +221,7 @@ static int clean_store(const struct shms_walk_store *store, void *arg)
 
 int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean)
 {
-	struct shms_walk w = {.store = clean_store, .arg = clean};
-
-	return shms_walk_run(&w, p);
+	return shms_walk_stores(p, clean_store, clean);
 }
 
 /* ---- all files ------------------------------------------------------------------------------- */
@@ -265,18 +262,12 @@ int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p,
 
 int shms_tierfind_use(struct shms_tierfind *f, const struct shms_tier_config *config)
 {
-	struct shms_tier_config *copy;
 	int fd = shms_tierscan_root(f->p, config);
 
 	if (shms_fatal(fd))
 		return shms_error(fd);
-	copy = malloc(sizeof(*copy));
-	if (!copy) {
-		shms_close_fd(fd);
-		return -ENOMEM;
-	}
-	*copy = *config;
-	f->config = copy;
+	f->read = *config;
+	f->config = &f->read;
 	f->files_root = fd >= 0 ? fd : fd == -ENOENT ? -1 : SHMS_TIERFIND_CLOSED;
 	return 0;
 }
@@ -295,8 +286,6 @@ void shms_tierfind_close(struct shms_tierfind *f)
 {
 	close_part(&f->tier);
 	f->files_root = shms_close_fd(f->files_root);
-	free(f->config);
-	f->config = NULL;
 }
 
 struct shms_tier *shms_tierfind_user(struct shms_tierfind *f, uid_t uid)

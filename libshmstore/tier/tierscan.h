@@ -68,7 +68,7 @@ int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean)
 
 struct shms_tierfind {
 	struct shmstore_partition *p;
-	struct shms_tier_config *config; /* NULL: there is no tier */
+	struct shms_tier_config read, *config; /* NULL: there is no tier */
 	int files_root;        /* the directory of its files; -1: not there; SHMS_TIERFIND_CLOSED */
 	struct shms_tier tier; /* of the user at hand */
 };
