@@ -23,7 +23,6 @@
  */
 #include "holders.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -12,7 +12,6 @@
  */
 #include "links.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -474,7 +474,7 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n,
 		shms_names_unlock_of(n->s, n->objects_fd);
 }
 
-/* Has the memory gone? A resident that nobody needs goes with it (residents.c
+/* Has the memory gone? A resident that nobody needs goes with it (tierdrop.c
  * says why under the lease). */
 static void look_at_memory(struct shms_demote *d)
 {

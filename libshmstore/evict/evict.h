@@ -57,11 +57,6 @@ struct shms_evict_users {
  * -EMFILE, -errno with detail. */
 int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret);
 void shms_evict_users_close(struct shms_evict_users *u);
-/*
- * Locks each; who is locked by another eviction is left out of it, unless it is waited for. tick:
- * as of shms_tier_lock(). 0, -errno.
- */
-int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(void *arg), void *arg);
 /* After the lock: what residents there are. 0, -errno. */
 int shms_evict_users_look(struct shms_evict_users *u);
 

@@ -8,7 +8,6 @@
  */
 #include "packgive.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <stddef.h>

@@ -6,7 +6,6 @@
  */
 #include "room.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -123,26 +123,19 @@ static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static int note(struct shms_gc *g, const struct shms_walk_store *s, bool store)
+/* A store, or (number 0) what may be one half made. */
+static int note(const struct shms_walk_store *s, void *arg)
 {
+	struct shms_gc *g = arg;
+
 	if (SHMS_GROW(g->list, g->list_size, g->n_list, 1) < 0)
 		return -ENOMEM;
 	g->list[g->n_list] = (struct shms_gc_candidate){
-		.below = strdup(s->below), .store = store, .uid = s->st.st_uid};
+		.below = strdup(s->below), .store = s->number != 0, .uid = s->st.st_uid};
 	if (!g->list[g->n_list].below)
 		return -ENOMEM;
 	g->n_list++;
 	return 0;
-}
-
-static int note_store(const struct shms_walk_store *s, void *arg)
-{
-	return note(arg, s, true);
-}
-
-static int note_other(const struct shms_walk_store *s, void *arg)
-{
-	return note(arg, s, false);
 }
 
 static int note_unreadable(const char *path, const struct stat *st, int error, void *arg)
@@ -182,7 +175,7 @@ static int by_path(const void *a, const void *b)
 static int run(struct shms_gc *g)
 {
 	struct shms_walk w = {
-		.store = note_store, .other = note_other, .unreadable = note_unreadable, .arg = g};
+		.store = note, .other = note, .unreadable = note_unreadable, .arg = g};
 	int r = shms_gc_peers(g);
 
 	if (r == 0)

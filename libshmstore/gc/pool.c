@@ -12,7 +12,6 @@
  * Killed between the unlink and the booking: the store's ledger shows a pool that is too large by
  * that file, till the owner is gone.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
@@ -109,9 +108,7 @@ uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool
 	return freed + packed;
 }
 
-/* ---- what tickets of dead stores keep -------------------------------------------------------- */
-
-/* The memory that tickets of dead stores keep. */
+/* ---- the memory that tickets of dead stores keep ---------------------------------------------- */
 
 #define COARSE_NS 20000000 /* files' times are of the last tick */
 

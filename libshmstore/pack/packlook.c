@@ -6,7 +6,6 @@
  */
 #include "packlook.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

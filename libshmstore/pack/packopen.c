@@ -3,7 +3,6 @@
  * packopen.c: opens and closes a store's packed objects. A kept store that comes back finds them in
  * its segments, and what it adopted in others'.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  * store wrong, and nothing else. */
 #include "move.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/stat.h>

@@ -13,7 +13,6 @@
  */
 #include "walk.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

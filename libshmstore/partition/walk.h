@@ -71,8 +71,7 @@ struct shms_walk {
 	/* after them; not where fd is -1 */
 	int (*store_end)(const struct shms_walk_store *store, void *arg);
 	int (*entry)(const struct shms_walk_entry *entry, void *arg);
-	/* A directory below the partition that may be a store and is none; as
-	 * shms_walk_store but for number. */
+	/* A directory below the partition that may be a store and is none; number 0. */
 	int (*other)(const struct shms_walk_store *dir, void *arg);
 	/* A directory that is no store's, or a store's part, and may not be read.
 	 * path as shms_walk_entry.dir. */
