@@ -279,35 +279,30 @@ void shms_gc_sweep(struct shmstore_partition *p)
 /* Gc of one store, for a caller that knows that its owner died and where it was: no walk,
  * no look at any other store. Steps, order and locks are those of gc (gc.c, gcstore.c). */
 
-static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			void *arg)
-{
-	uint64_t *first = arg, expiry;
-
-	(void)g;
-	(void)t;
-	(void)dirfd;
-	if (shms_lease_parse(name, &expiry) && expiry < *first)
-		*first = expiry;
-	return 0;
-}
-
 /* how soon a segment with leases is looked at again: it has one end for all of them */
 #define LEASED_AGAIN_MS 10000u
 
-static int first_segment(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			 void *arg)
+/* When the first lease of what the store has left ends; UINT64_MAX: it has none. */
+static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret)
 {
-	uint64_t *first = arg, again = g->now_ms + LEASED_AGAIN_MS;
+	_names_ struct shms_names leases = shms_names_beneath(t->fd, SHMS_DIR_HANDOFF);
+	_names_ struct shms_names segments = shms_names_beneath(t->fd, SHMS_DIR_SEGMENTS);
+	uint64_t expiry, again = g->now_ms + LEASED_AGAIN_MS;
 	struct shms_seglook l;
 
-	(void)t;
-	if (shms_seglook_open(dirfd, name, false, &l) < 0)
-		return 0;
-	if (again < *first && shms_segment_promised(&l.segment, g->now_ms))
-		*first = again;
-	shms_seglook_close(&l);
-	return 0;
+	*ret = UINT64_MAX;
+	while (shms_names_next(&leases)) {
+		if (shms_lease_parse(leases.name, &expiry) && expiry < *ret)
+			*ret = expiry;
+	}
+	while (again < *ret && shms_names_next(&segments)) {
+		if (shms_seglook_open(segments.fd, segments.name, false, &l) < 0)
+			continue;
+		if (shms_segment_promised(&l.segment, g->now_ms))
+			*ret = again;
+		shms_seglook_close(&l);
+	}
+	return leases.error ? leases.error : segments.error;
 }
 
 static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expiry_ms)
@@ -321,12 +316,7 @@ static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expir
 	/* Kept or not, nobody answers at its address. */
 	if (r == 0 && t->page.address[0])
 		r = shms_gc_peer_of(g, t->page.address, t->c->below);
-	*ret_expiry_ms = UINT64_MAX;
-	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, first_expiry, ret_expiry_ms);
-	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, first_segment, ret_expiry_ms);
-	return r;
+	return r == 0 ? first_expiry(g, t, ret_expiry_ms) : r;
 }
 
 /* *ret: the part of path below the partition, to be freed. 0, -EPERM: it is not there, -ENOMEM. */

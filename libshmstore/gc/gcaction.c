@@ -94,24 +94,30 @@ int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tie
 	return shms_tierdrop_name(t, g->gone, dirfd, name, &st, ret);
 }
 
+int shms_gc_freed(struct shms_gc *g, struct shmstore_gc_action *a,
+		  const struct shms_tierdrop *freed, const char *below, const char *evidence)
+{
+	if (a->error == -ENOENT)
+		return 0; /* its receiver, owner or another gc was faster */
+	if (a->error == -ENOMEM)
+		return a->error;
+	a->bytes = freed->memory;
+	a->tier_bytes = freed->disk;
+	if (!a->error) {
+		g->report.n_tier += freed->n_files;
+		*(a->what == SHMSTORE_GC_LEASE ? &g->report.n_leases : &g->report.n_objects) +=
+			a->n_objects;
+	}
+	return shms_gc_tell(g, a, below, "%s", evidence);
+}
+
 int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, const char *name,
 		   const char *below, const char *evidence)
 {
 	struct shms_tierdrop freed;
 
 	a->error = shms_gc_take(g, dirfd, name, &freed);
-	if (a->error == -ENOENT)
-		return 0; /* its receiver, owner or another gc was faster */
-	if (a->error == -ENOMEM)
-		return a->error;
-	a->bytes = freed.memory;
-	a->tier_bytes = freed.disk;
-	if (!a->error) {
-		g->report.n_tier += freed.n_files;
-		*(a->what == SHMSTORE_GC_LEASE ? &g->report.n_leases : &g->report.n_objects) +=
-			a->n_objects;
-	}
-	return shms_gc_tell(g, a, below, "%s", evidence);
+	return shms_gc_freed(g, a, &freed, below, evidence);
 }
 
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret)

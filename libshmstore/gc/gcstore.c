@@ -24,27 +24,14 @@
 #include "transient.h"
 #include "unnamed.h"
 
-int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
-		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
-				const char *name, void *arg),
-		      void *arg)
-{
-	_names_ struct shms_names d = shms_names_beneath(t->fd, part);
-
-	while (shms_names_next(&d))
-		d.error = fn(g, t, d.fd, d.name, arg);
-	return d.error;
-}
-
-/* Takes one file of a store away and tells it. part: the store's directory that name is in, open as
- * dirfd. 0, fn's value, -ENOMEM. */
-static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part,
-		    const char *name, enum shmstore_gc_what what, const char *evidence)
+/* Takes the name at hand of a store's part away and tells it. 0, fn's value, -ENOMEM. */
+static int take_one(struct shms_gc *g, struct shms_gc_target *t, const char *part,
+		    const struct shms_names *d, enum shmstore_gc_what what, const char *evidence)
 {
 	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
-	_free_ char *below = shms_printed("%s/%s/%s", t->c->below, part, name);
+	_free_ char *below = shms_printed("%s/%s/%s", t->c->below, part, d->name);
 
-	return below ? shms_gc_remove(g, &a, dirfd, name, below, evidence) : -ENOMEM;
+	return below ? shms_gc_remove(g, &a, d->fd, d->name, below, evidence) : -ENOMEM;
 }
 
 /* ---- a dead store that nobody keeps ---------------------------------------------------------- */
@@ -90,56 +77,67 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 
 /* ---- stores that stay ------------------------------------------------------------------------ */
 
-static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			 void *arg)
+static int expired_leases(struct shms_gc *g, struct shms_gc_target *t)
 {
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_HANDOFF);
 	uint64_t expiry;
 
-	(void)arg;
-	if (!shms_lease_parse(name, &expiry) || expiry > t->now_ms)
-		return 0;
-	return take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
-			g->end_leases             ? "the lease is to end before its time"
-			: t->now_ms == UINT64_MAX ? "the lease is of another boot"
-						  : "the lease has ended, and nobody took it");
+	while (shms_names_next(&d)) {
+		if (!shms_lease_parse(d.name, &expiry) || expiry > t->now_ms)
+			continue;
+		d.error = take_one(g, t, SHMS_DIR_HANDOFF, &d, SHMSTORE_GC_LEASE,
+				   g->end_leases ? "the lease is to end before its time"
+				   : t->now_ms == UINT64_MAX
+					   ? "the lease is of another boot"
+					   : "the lease has ended, and nobody took it");
+	}
+	return d.error;
 }
 
-static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-		     void *arg)
+static int pool_files(struct shms_gc *g, struct shms_gc_target *t)
 {
-	(void)arg;
-	return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_RECYCLE);
+
+	while (shms_names_next(&d))
+		d.error = take_one(
+			g, t, SHMS_DIR_RECYCLE, &d, SHMSTORE_GC_POOL,
 			"kept for the next put of an owner that is dead: the lock is free");
+	return d.error;
 }
 
-static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			  void *arg)
+static int orphan_sidecars(struct shms_gc *g, struct shms_gc_target *t)
 {
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_OBJECTS);
 	unsigned char key[SHMS_NAME_SIZE];
 	char hashed[SHMS_NAME_SIZE];
 	size_t n;
 
-	(void)arg;
-	if (shms_name_decode(name, key, &n) != SHMS_NAME_SIDECAR)
-		return 0;
-	snprintf(hashed, sizeof(hashed), "%%h%s", name + 2);
-	if (shms_lookup(dirfd, hashed) == 0 || errno != ENOENT)
-		return 0;
-	return take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
-			"the key of an object that is gone, in a store whose owner is dead");
+	while (shms_names_next(&d)) {
+		if (shms_name_decode(d.name, key, &n) != SHMS_NAME_SIDECAR)
+			continue;
+		snprintf(hashed, sizeof(hashed), "%%h%s", d.name + 2);
+		if (shms_lookup(d.fd, hashed) < 0 && errno == ENOENT)
+			d.error = take_one(g, t, SHMS_DIR_OBJECTS, &d, SHMSTORE_GC_TORN,
+					   "the key of an object that is gone, in a store whose "
+					   "owner is dead");
+	}
+	return d.error;
 }
 
-/* A file for the owner's next puts; or one that was to get a name elsewhere, whose maker, not
- * always the owner, may be gone. */
-static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			 void *arg)
+/* Files for the owner's next puts, which are counted; and those that were to get a name elsewhere,
+ * whose maker, not always the owner, may be gone. */
+static int recycled_files(struct shms_gc *g, struct shms_gc_target *t, unsigned long long *io_n)
 {
-	if (!shms_unnamed_is(name))
-		++*(unsigned long long *)arg;
-	else if (shms_gc_half_made(dirfd, name))
-		return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_TORN,
-				SHMS_GC_HALF_MADE);
-	return 0;
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_RECYCLE);
+
+	while (shms_names_next(&d)) {
+		if (!shms_unnamed_is(d.name))
+			++*io_n;
+		else if (shms_gc_half_made(d.fd, d.name))
+			d.error = take_one(g, t, SHMS_DIR_RECYCLE, &d, SHMSTORE_GC_TORN,
+					   SHMS_GC_HALF_MADE);
+	}
+	return d.error;
 }
 
 /* Tells of names in a part of the store that are neither leases nor those of objects. */
@@ -187,23 +185,25 @@ static int tell_leases(struct shms_gc *g, struct shms_gc_target *t, const char *
 			    "leases of packed objects have ended, and nobody took them: %u", n);
 }
 
-/* In a segment that this store has a link of, dead stores' places are given back, and leases that
+/* In segments that this store has a link of, dead stores' places are given back, and leases that
  * have ended; nothing of the store's own goes. */
-static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			  void *arg)
+static int segment_places(struct shms_gc *g, struct shms_gc_target *t)
 {
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_SEGMENTS);
 	struct shms_segrescued done;
 	struct shms_seglook l;
 	uint32_t n_leases;
 
-	(void)arg;
-	if (g->gone || shms_seglook_open(dirfd, name, true, &l) < 0)
-		return 0; /* what is damaged verify tells of */
-	n_leases = shms_segrescue_leases(&l, g->now_ms);
-	if (shms_segrescue(&l, NULL, g->now_ms, &done) == 0)
-		g->report.freed += done.freed;
-	shms_seglook_close(&l);
-	return n_leases ? tell_leases(g, t, name, n_leases) : 0;
+	while (!g->gone && shms_names_next(&d)) {
+		if (shms_seglook_open(d.fd, d.name, true, &l) < 0)
+			continue; /* what is damaged verify tells of */
+		n_leases = shms_segrescue_leases(&l, g->now_ms);
+		if (shms_segrescue(&l, NULL, g->now_ms, &done) == 0)
+			g->report.freed += done.freed;
+		shms_seglook_close(&l);
+		d.error = n_leases ? tell_leases(g, t, d.name, n_leases) : 0;
+	}
+	return d.error;
 }
 
 /* ---- clean/ ---------------------------------------------------------------------------------- */
@@ -218,10 +218,6 @@ static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd
  * at again with the store's names locked, and only then removed. Where nothing looks
  * so, the lock is not asked for.
  */
-struct cleaning {
-	int objects_fd; /* of our own, for the lock */
-	bool locked;
-};
 
 /* The generation of the object in the regular file called name. False: it cannot be told now. */
 static bool generation_of(int dirfd, const char *name, uint64_t *ret)
@@ -266,39 +262,30 @@ static const char *judge_clean(struct shms_gc *g, int objects_fd, int clean_fd, 
 	return NULL;
 }
 
-static int clean_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-		      void *arg)
-{
-	struct cleaning *c = arg;
-	const char *why = judge_clean(g, c->objects_fd, dirfd, name);
-	int r;
-
-	if (!why)
-		return 0;
-	if (!c->locked) {
-		r = shms_tier_lock_names(c->objects_fd);
-		if (r < 0)
-			return shms_gc_kept(g, t->c->below,
-					    "something in its clean/ may be garbage, but another "
-					    "process holds its names");
-		c->locked = true;
-		why = judge_clean(g, c->objects_fd, dirfd, name);
-	}
-	return why ? take_one(g, t, dirfd, SHMS_DIR_CLEAN, name, SHMSTORE_GC_TORN, why) : 0;
-}
-
 static int clean(struct shms_gc *g, struct shms_gc_target *t)
 {
-	struct cleaning c = {.objects_fd = shms_open_dir(t->fd, SHMS_DIR_OBJECTS)};
-	int r;
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_CLEAN);
+	/* of our own, for the lock */
+	_locked_ int objects_fd = shms_open_dir(t->fd, SHMS_DIR_OBJECTS);
+	bool locked = false;
+	const char *why;
 
-	if (c.objects_fd == -EMFILE || c.objects_fd == -ENFILE || c.objects_fd == -ENOMEM)
-		return shms_error(c.objects_fd);
-	if (c.objects_fd < 0)
-		return 0;
-	r = shms_gc_each_name(g, t, SHMS_DIR_CLEAN, clean_name, &c);
-	shms_unlock_fd(c.objects_fd);
-	return r;
+	if (objects_fd < 0)
+		return shms_fatal(objects_fd) ? shms_error(objects_fd) : 0;
+	while (shms_names_next(&d)) {
+		why = judge_clean(g, objects_fd, d.fd, d.name);
+		if (why && !locked) {
+			if (shms_tier_lock_names(objects_fd) < 0)
+				return shms_gc_kept(g, t->c->below,
+						    "something in its clean/ may be garbage, but "
+						    "another process holds its names");
+			locked = true;
+			why = judge_clean(g, objects_fd, d.fd, d.name);
+		}
+		if (why)
+			d.error = take_one(g, t, SHMS_DIR_CLEAN, &d, SHMSTORE_GC_TORN, why);
+	}
+	return d.error;
 }
 
 /* ---- a store --------------------------------------------------------------------------------- */
@@ -307,18 +294,18 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 {
 	unsigned long long n_pool = 0;
 	_free_ char *below = NULL;
-	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+	int r = expired_leases(g, t);
 
 	if (r == 0)
 		r = clean(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
+		r = segment_places(g, t);
 	if (r == 0 && !g->gone)
 		g->report.freed += shms_pool_take_one(t->fd, SHMS_RECYCLE_AGE_NS);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, recycled_file, &n_pool);
+		r = recycled_files(g, t, &n_pool);
 	if (r < 0 || r > 0 || n_pool == 0)
 		return r;
 	below = shms_printed("%s/%s", t->c->below, SHMS_DIR_RECYCLE);
@@ -332,17 +319,17 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 /* Steps that may run beside a new owner come last, unlocked: slow, they must keep nobody out. */
 static int kept_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 {
-	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+	int r = expired_leases(g, t);
 
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, pool_file, NULL);
+		r = pool_files(g, t);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
+		r = orphan_sidecars(g, t);
 	*io_lock = shms_unlock_fd(*io_lock);
 	if (r == 0)
 		r = clean(g, t);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
+		r = segment_places(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)

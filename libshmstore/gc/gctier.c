@@ -80,15 +80,7 @@ static int tell(struct tiering *t, struct shmstore_gc_action *a, const char *nam
 {
 	_free_ char *path = shms_printed("%s/%s", t->side, name);
 
-	if (!path)
-		return -ENOMEM;
-	if (a->error == -ENOMEM)
-		return a->error;
-	a->bytes = freed->memory;
-	a->tier_bytes = freed->disk;
-	if (!a->error)
-		t->g->report.n_tier += freed->n_files;
-	return shms_gc_tell(t->g, a, path, "%s", evidence);
+	return path ? shms_gc_freed(t->g, a, freed, path, evidence) : -ENOMEM;
 }
 
 /* Is the anchor's stub named by nothing else, in a dry run after what was planned? */
@@ -163,7 +155,7 @@ static int one_of_files(struct tiering *t, struct shms_tier *user, const char *n
 	if (writing)
 		return 0;
 	a.error = shms_gc_take_file(t->g, user->files_fd, name, &freed);
-	return a.error == -ENOENT ? 0 : tell(t, &a, name, &freed, evidence);
+	return tell(t, &a, name, &freed, evidence);
 }
 
 static int each_name(struct tiering *t, struct shms_tier *user, int fd,
@@ -222,14 +214,10 @@ static int torn_text(struct shms_gc *g, int dirfd, const char *name, const char 
 	if (dirfd < 0 || shms_lookup(dirfd, name) < 0)
 		return 0;
 	a.error = shms_gc_take(g, dirfd, name, &freed);
-	if (a.error == -ENOENT || a.error == -ENOMEM)
-		return a.error == -ENOENT ? 0 : a.error;
 	/* The mark is on the disk, the configuration in memory. */
-	a.bytes = path[0] == '/' ? 0 : freed.memory;
-	a.tier_bytes = path[0] == '/' ? freed.memory : 0;
-	if (!a.error)
-		g->report.n_objects++;
-	return shms_gc_tell(g, &a, path, "half written: who set the tier was killed");
+	if (path[0] == '/')
+		freed = (struct shms_tierdrop){.disk = freed.memory};
+	return shms_gc_freed(g, &a, &freed, path, "half written: who set the tier was killed");
 }
 
 static int torn_texts(struct shms_gc *g)
