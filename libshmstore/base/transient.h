@@ -20,7 +20,7 @@
 
 /* openat(2), noted. mode counts with O_CREAT and O_TMPFILE only. */
 int shms_openat(int dir_fd, const char *path, int flags, mode_t mode);
-/* The same of a file that is there, and no symlink; it waits for nobody. flags: O_RDONLY or O_RDWR. */
+/* The same of a file that is there, and no symlink, without a wait. flags: O_RDONLY, O_RDWR. */
 static inline int shms_open_file(int dir_fd, const char *name, int flags)
 {
 	return shms_openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);

@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * filemode.c: see filemode.h. Killed while the mode is another one: a file of mode 0600 or 0640 in a
- * directory of ours, which shmstored does not hand over; the next call sets it right.
- *
- * A recycled file has whole pages of slack in the header's unused room, with what the last object
- * left there. Among processes of one user that is nothing; to clear it with each put would cost up
- * to a third of the copy. So it is cleared where it matters, once: before shmstore_handoff_to()
- * lets another user read the file, which then is never recycled again. Zeros are only read, so that
- * an object that was written into fresh memory costs one pread; only pages that hold something are
- * written, which takes no memory.
- *
- * A mode that is set must not fall together with the daemon's access list, which another process of
- * our user that links the same file may just be asking for. So the scrubbing process holds the file
- * until the daemon has answered, and one that waited for it finds the list.
- */
+/* filemode.c: see filemode.h. Killed in between: a file of mode 0600 or 0640 in a directory of
+ * ours, which shmstored does not hand over. */
 #include "filemode.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "object.h"
-#include "recycle.h"
-#include "sys.h"
 #include "tier.h"
 #include "transient.h"
 
@@ -69,96 +50,4 @@ int shms_file_open_writable(int dir_fd, const char *name, int fd, mode_t mode)
 	if (r < 0)
 		shms_close_fd(writable);
 	return r < 0 ? r : writable;
-}
-
-/* ---- what is left of former objects ---------------------------------------------------------- */
-
-struct room {
-	int dir_fd;
-	const char *name;
-	int held_fd;
-	mode_t mode; /* that the file is to have */
-	int fd;      /* to write; -1: nothing was found yet */
-};
-
-static int clear_page(struct room *room, size_t size, uint64_t offset)
-{
-	static const char zeros[SHMS_FORMAT_PAGE];
-
-	if (room->fd < 0)
-		room->fd = shms_file_open_writable(room->dir_fd, room->name, room->held_fd,
-						   room->mode);
-	return room->fd < 0 ? room->fd : shms_write_at(room->fd, zeros, size, offset);
-}
-
-/* The file's bytes from begin to end. */
-static int clear(struct room *room, uint64_t begin, uint64_t end)
-{
-	unsigned char page[SHMS_FORMAT_PAGE];
-	int r = 0;
-
-	while (r == 0 && begin < end) {
-		off_t data = lseek(room->held_fd, (off_t)begin, SEEK_DATA); /* holes are zero */
-		size_t want;
-		ssize_t n;
-
-		if (data < 0 && errno != ENXIO)
-			return -errno;
-		if (data < 0 || (uint64_t)data >= end)
-			return 0;
-		begin = (uint64_t)data;
-		want = sizeof(page) - begin % sizeof(page);
-		want = want < end - begin ? want : end - begin;
-		n = shms_pread_all(room->held_fd, page, want, begin);
-		if (n < 0)
-			return (int)n;
-		if ((size_t)n != want)
-			return -EBADMSG;
-		if (page[0] || memcmp(page, page + 1, want - 1) != 0)
-			r = clear_page(room, want, begin);
-		begin += want;
-	}
-	return r;
-}
-
-/* Of a file that is locked. */
-static int scrub(struct shmstore *s, int dir_fd, const char *name, int fd, const struct stat *st)
-{
-	struct room room = {.dir_fd = dir_fd,
-			    .name = name,
-			    .held_fd = fd,
-			    .mode = s->file_mode | (st->st_mode & S_ISVTX),
-			    .fd = -1};
-	struct shms_layout l;
-	struct shms_header h;
-	int r = shms_header_read(&h, fd, st, NULL);
-
-	if (r < 0)
-		return r;
-	l = h.object.layout;
-	shms_header_deinit(&h);
-	/* Somebody was killed here. */
-	if ((st->st_mode & 0200) && fchmod(fd, room.mode) < 0)
-		return -errno;
-	/* Its slack becomes a hole, and nobody punches one where we write. */
-	shms_recycle_give_away(s, st->st_ino);
-	r = clear(&room, l.metadata_off + l.metadata_size, l.header_size);
-	shms_close_fd(room.fd);
-	return r;
-}
-
-int shms_scrub(struct shmstore *s, int dir_fd, const char *name, int *ret_fd)
-{
-	struct stat st;
-	int r;
-	_fd_ int fd = shms_open_object(dir_fd, name);
-
-	if (fd < 0)
-		return fd;
-	r = shms_file_hold(s, fd, SHMS_FILE_HOLD_MS, &st);
-	if (r == 0 && !shms_file_handed(s, &st))
-		r = scrub(s, dir_fd, name, fd, &st);
-	if (r == 0)
-		*ret_fd = shms_take_fd(&fd);
-	return r;
 }

@@ -19,12 +19,6 @@
 #include "packsegs.h"
 #include "sys.h"
 
-#define CALLS   64u /* that put, took or dropped an object: of that many one looks at the pool */
-#define LOOK_MS 5u
-#define AGE_MS  10000u
-/* a pool that is smaller is not worth a trim, unless somebody asks for it */
-#define LEAST   (UINT64_C(1) << 20)
-
 void shms_packed_init(struct shms_packed *x)
 {
 	atomic_init(&x->pack, NULL);
@@ -54,122 +48,6 @@ int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k)
 	return shms_lookup(s->objects_fd, own.name) == 0 ? 1
 	       : errno == ENOENT                         ? 0
 							 : shms_error(errno);
-}
-
-/* ---- the memory of segments ------------------------------------------------------------------ */
-
-/*
- * Each put, adoption or delete asks whether somebody waits for memory: then what is freed goes back
- * page by page. Every 64th looks at the pool. So the ledger's pool is that of some calls ago; the
- * limit of the store itself (credit.c) asks the pack.
- *
- * By age: of the pool that was there all the time for ten seconds nobody had any use; if it is a
- * quarter of all, everything that is free goes, and what is needed comes back by 64 KiB.
- */
-/* A store's part of a quarter of the partition; a sixteenth at most, however few they are. */
-static uint64_t bound(const struct shmstore *s, uint64_t size)
-{
-	uint64_t n = shms_partition_n_stores(s->p);
-	uint64_t part = size ? size / 4 / (n > 4 ? n : 4) : SHMS_RECYCLE_MAX;
-
-	return part > SHMS_RECYCLE_MAX ? SHMS_RECYCLE_MAX : part > LEAST ? part : LEAST;
-}
-
-/* Is less than an eighth of the partition's bytes free? Sets the pool's bound as well. */
-static bool scarce(struct shmstore *s, uint64_t now_ms)
-{
-	struct shms_packedmem *m = &s->packed.mem;
-	struct shms_space space;
-
-	if (now_ms - m->looked_ms < LOOK_MS || shms_space(s->p->fd, &space) < 0)
-		return m->scarce;
-	m->looked_ms = now_ms;
-	m->scarce = space.available < space.size / 8;
-	m->max = bound(s, space.size);
-	return m->scarce;
-}
-
-static void gave(struct shmstore *s, struct shms_pack *pack)
-{
-	uint64_t gave = shms_pack_gave(pack);
-
-	if (gave)
-		shms_credit_gave(s, gave);
-}
-
-/* The ledger's pool is the sum of what files and segments have: both add what theirs changed by. */
-static void tell(struct shmstore *s, uint64_t pool)
-{
-	uint64_t before = atomic_exchange_explicit(&s->packed.mem.pool, pool, memory_order_relaxed);
-
-	if (pool != before)
-		atomic_fetch_add_explicit(&s->ledger->pool_bytes, pool - before,
-					  memory_order_relaxed);
-}
-
-static uint64_t trim(struct shmstore *s, struct shms_pack *pack)
-{
-	uint64_t freed = shms_pack_trim(pack, shms_now_boot_ms()), memory, trimmed;
-
-	gave(s, pack);
-	tell(s, shms_pack_pool(pack, &memory, &trimmed));
-	return freed;
-}
-
-/* The pool's bound, and its age. */
-static void look(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
-{
-	struct shms_packedmem *m = &s->packed.mem;
-	uint64_t memory, trimmed, pool = shms_pack_pool(pack, &memory, &trimmed);
-	bool old;
-
-	m->n_calls = 0;
-	m->freed = 0;
-	tell(s, pool);
-	m->least = pool < m->least ? pool : m->least;
-	old = now_ms - m->began_ms >= AGE_MS;
-	/* A trim would leave again what the last one left. */
-	if ((pool > m->max && pool > trimmed + trimmed / 4 + LEAST) ||
-	    (old && m->least != UINT64_MAX && m->least > trimmed + LEAST && m->least > memory / 4))
-		trim(s, pack);
-	if (old) {
-		m->began_ms = now_ms;
-		m->least = UINT64_MAX;
-	}
-}
-
-static void tend_mem(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
-{
-	struct shms_packedmem *m = &s->packed.mem;
-	bool tight = shms_credit_pressed(s) || shms_memory_wanted(s) || m->scarce;
-
-	if (m->n_calls >= CALLS || m->freed > m->max) {
-		tight = scarce(s, now_ms) || tight;
-		look(s, pack, now_ms);
-	}
-	if (tight != m->tight) {
-		m->tight = tight;
-		shms_pack_tight(pack, tight);
-		if (tight)
-			trim(s, pack);
-	}
-	if (tight || shms_credit_counted(&s->credit))
-		gave(s, pack);
-}
-
-uint64_t shms_packedmem_trim(struct shmstore *s)
-{
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
-
-	return pack ? trim(s, pack) : 0;
-}
-
-bool shms_packedmem_any(struct shmstore *s)
-{
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	uint64_t memory, trimmed;
-
-	return pack && shms_pack_pool(pack, &memory, &trimmed) > trimmed;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -232,8 +110,7 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	int r;
 
 	s->packed.max = s->p->tmpfs ? max : 0;
-	s->packed.mem.max = LEAST;
-	s->packed.mem.least = UINT64_MAX;
+	shms_packedmem_init(s);
 	if (!read)
 		return 0;
 	pthread_mutex_lock(&s->packed.lock);
@@ -312,7 +189,7 @@ void shms_packed_retire(struct shmstore *s, bool keep)
 	if (!pack)
 		return;
 	shms_pack_retire(pack, keep, shms_now_boot_ms());
-	gave(s, pack);
+	shms_packedmem_gave(s, pack);
 }
 
 void shms_packed_fork_prepare(struct shms_packed *x)
@@ -337,17 +214,15 @@ void shms_packed_fork_child(struct shms_packed *x)
 	pthread_mutex_unlock(&x->lock);
 }
 
-/* ---- objects --------------------------------------------------------------------------------- */
-
 /* After a call that put, took or dropped a packed object. Most have nothing else to do. */
 static void tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
 {
-	struct shms_packedmem *m = &s->packed.mem;
-
-	if (++m->n_calls >= CALLS || m->freed > m->max || m->tight || m->scarce ||
-	    shms_credit_counted(&s->credit) || shms_memory_wanted(s))
-		tend_mem(s, pack, now_ms);
+	if (!shms_packedmem_quiet(&s->packed.mem) || shms_credit_counted(&s->credit) ||
+	    shms_memory_wanted(s))
+		shms_packedmem_tend(s, pack, now_ms);
 }
+
+/* ---- objects --------------------------------------------------------------------------------- */
 
 int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
 		    const struct shms_segobject *what, bool replace, struct shms_seggrow *io)

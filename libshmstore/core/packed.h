@@ -121,13 +121,26 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace);
 
 /*
- * The memory of a store's segments, under the same limits as that of its files.
+ * packedmem.c: the memory of a store's segments, under the same limits as that of its files.
  *
  * Memory is granted before a segment grows (room.h), never for an object: a put into memory that is
  * there charges nothing, as one into a recycled file. Segment memory without an object is the
  * store's pool (docs/segments.md "Memory"): it has a bound and an age, and goes when memory is
  * wanted.
  */
+void shms_packedmem_init(struct shmstore *s);
+#define SHMS_PACKEDMEM_CALLS 64u /* of that many one looks at the pool */
+
+/* Counts a call that put, took or dropped a packed object. True: unless somebody wants memory,
+ * nothing has to be done after it. */
+static inline bool shms_packedmem_quiet(struct shms_packedmem *m)
+{
+	return ++m->n_calls < SHMS_PACKEDMEM_CALLS && m->freed <= m->max && !m->tight && !m->scarce;
+}
+/* Does it. */
+void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms);
+/* Tells the daemon's words what went back to the kernel. */
+void shms_packedmem_gave(struct shmstore *s, struct shms_pack *pack);
 /* Gives memory of segments back that no object needs. Returns bytes. No
  * lock of the pack is held. */
 uint64_t shms_packedmem_trim(struct shmstore *s);

@@ -108,7 +108,7 @@ uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool
 	return freed + packed;
 }
 
-/* ---- the memory that tickets of dead stores keep ---------------------------------------------- */
+/* ---- the memory that tickets of dead stores keep --------------------------------------------- */
 
 #define COARSE_NS 20000000 /* files' times are of the last tick */
 

@@ -85,7 +85,7 @@ struct shms_walk {
 int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p);
 /* The stores alone. */
 int shms_walk_stores(struct shmstore_partition *p,
-		     int (*store)(const struct shms_walk_store *store, void *arg), void *arg);
+		     int (*fn)(const struct shms_walk_store *store, void *arg), void *arg);
 /* The entries of one store, open as storefd; paths are relative to it. As
  * shms_walk_run(), or -ENOENT: no store. */
 int shms_walk_one(struct shms_walk *w, int storefd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierref.c: the tier's locks: files and directories are flocked while a few names change. A stopped
- * holder must not stop others for ever, so each lock is tried for a time.
+ * tierref.c: the tier's locks: files and directories are flocked while a few names change. A
+ * stopped holder must not stop others for ever, so each lock is tried for a time.
  */
 #include <errno.h>
 #include <fcntl.h>
