@@ -207,17 +207,16 @@ bool shms_sees_all_pids(void)
 int shms_mount_anywhere(dev_t device, bool *ret_whole)
 {
 	struct namespaces *s = calloc(1, sizeof(*s));
-	_dir_ DIR *dir = opendir("/proc");
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(AT_FDCWD, "/proc");
 	bool whole = shms_sees_all_pids() && geteuid() == 0;
-	int r = s ? 0 : -ENOMEM, error = 0;
+	int r = s ? 0 : -ENOMEM;
 
 	*ret_whole = false;
-	while (s && r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
-			r = mounted_by(dirfd(dir), e->d_name, device, s, &whole);
+	while (s && r == 0 && shms_names_next(&d)) {
+		if (d.name[0] >= '1' && d.name[0] <= '9')
+			r = mounted_by(d.fd, d.name, device, s, &whole);
 	}
-	*ret_whole = dir && whole && error == 0;
+	*ret_whole = whole && d.error == 0;
 	free(s);
 	return r;
 }

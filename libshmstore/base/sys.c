@@ -132,8 +132,7 @@ int shms_open_object(int dirfd, const char *name)
 	int fd;
 
 	for (struct shms_tries t = {0};;) {
-		fd = shms_openat(dirfd, name,
-				 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+		fd = shms_open_file(dirfd, name, O_RDONLY);
 		if (fd >= 0)
 			return fd;
 		if (!shms_open_again(&t))
@@ -169,17 +168,67 @@ int shms_make_dir(int dirfd, const char *name)
 	return fd < 0 ? fd : fchmod(fd, mode) < 0 ? -errno : 0;
 }
 
-int shms_list_dir(int dirfd, const char *name, DIR **ret)
+struct shms_names shms_names_of(int consume_fd)
 {
-	int fd = shms_open_dir(dirfd, name), r = fd < 0 ? fd : 0;
+	struct shms_names d = {.fd = consume_fd, .error = consume_fd < 0 ? consume_fd : 0};
 
-	*ret = fd < 0 ? NULL : fdopendir(fd);
-	if (fd >= 0 && !*ret) {
+	d.dir = consume_fd < 0 ? NULL : fdopendir(consume_fd);
+	if (consume_fd >= 0 && !d.dir) {
 		/* of its fstat(), too: /proc/PID/fd of a process that has ended since is ENOENT */
-		r = -errno;
-		shms_close_fd(fd);
+		d.error = -errno;
+		shms_close_fd(consume_fd);
 	}
-	return r;
+	return d;
+}
+
+struct shms_names shms_names(int dirfd, const char *name)
+{
+	return shms_names_of(shms_open_dir(dirfd, name));
+}
+
+struct shms_names shms_names_beneath(int dirfd, const char *name)
+{
+	struct shms_names d = shms_names_of(shms_open_beneath(dirfd, name, O_RDONLY | O_DIRECTORY));
+
+	switch (-d.error) {
+	case ENOENT:
+	case ENOTDIR:
+	case ELOOP:
+	case EACCES:
+	case EXDEV:
+		d.error = 0;
+		break;
+	default:
+		d.error = shms_error(d.error);
+	}
+	return d;
+}
+
+bool shms_names_next(struct shms_names *d)
+{
+	struct dirent *e;
+
+	if (!d->dir || d->error)
+		return false;
+	do {
+		errno = 0;
+		e = readdir(d->dir);
+	} while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+	if (!e) {
+		d->error = shms_error(errno);
+		return false;
+	}
+	d->name = e->d_name;
+	d->ino = e->d_ino;
+	d->type = e->d_type;
+	return true;
+}
+
+void shms_names_end(struct shms_names *d)
+{
+	if (d->dir)
+		closedir(d->dir);
+	d->dir = NULL;
 }
 
 int shms_link_fd(int fd, int dirfd, const char *name)
@@ -410,20 +459,6 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset)
 		have += (size_t)n;
 	}
 	return (ssize_t)have;
-}
-
-struct dirent *shms_readdir(DIR *dir, int *io_error)
-{
-	struct dirent *e;
-
-	if (!dir || *io_error)
-		return NULL;
-	do {
-		errno = 0;
-		e = readdir(dir);
-	} while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
-	*io_error = e ? 0 : shms_error(errno);
-	return e;
 }
 
 bool shms_lease(int fd)

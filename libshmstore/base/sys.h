@@ -42,9 +42,33 @@ int shms_open_dir(int dirfd, const char *name);
 mode_t shms_mode_in(int dirfd, mode_t mode);
 /* Makes a directory of that mode, whatever the umask. 0, -errno. */
 int shms_make_dir(int dirfd, const char *name);
-/* As shms_open_dir(), for its names, by a descriptor of its own. *ret is NULL
- * where it fails. 0, -errno. */
-int shms_list_dir(int dirfd, const char *name, DIR **ret);
+/*
+ * The names of a directory but "." and "..":
+ *
+ *	_names_ struct shms_names d = shms_names(dirfd, "objects");
+ *
+ *	while (shms_names_next(&d))
+ *		d.error = look_at(d.fd, d.name);
+ *	return d.error;
+ */
+struct shms_names {
+	DIR *dir; /* NULL: it could not be opened */
+	int fd;   /* of the directory */
+	/* Why it could not be opened (-errno) or read on (as of shms_error()): such a one is not an
+	 * empty one. A body that sets it to other than 0 ends the loop. */
+	int error;
+	const char *name; /* this and what follows: until the next one */
+	ino_t ino;
+	unsigned char type; /* DT_* */
+};
+#define _names_ __attribute__((cleanup(shms_names_end)))
+/* As shms_open_dir(). */
+struct shms_names shms_names(int dirfd, const char *name);
+/* As shms_open_beneath(); a directory that is not there, or not for us, has no names: 0. */
+struct shms_names shms_names_beneath(int dirfd, const char *name);
+struct shms_names shms_names_of(int consume_fd); /* -errno: that is its error */
+bool shms_names_next(struct shms_names *d);
+void shms_names_end(struct shms_names *d);
 /* Gives the unnamed file fd (unnamed.h) a name; AT_EMPTY_PATH, or
  * /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);
@@ -77,12 +101,6 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
  * -EAGAIN: another description has one there; -errno.
  */
 int shms_lock_bytes(int fd, short type, uint64_t from, uint64_t n);
-/*
- * The next entry but "." and ".."; NULL at the end of the directory, or, with *io_error set to
- * -errno, where it cannot be read on. A directory that could not be read is not an empty one. Also
- * NULL where dir is NULL or *io_error is not 0 before: a loop over names needs to ask for neither.
- */
-struct dirent *shms_readdir(DIR *dir, int *io_error);
 /*
  * Has nobody else the file open or mapped, in whatever process? Then nobody can open it either
  * until the end: shms_open_object() waits for that. A file of ours, or with CAP_LEASE. recycle.c

@@ -14,11 +14,17 @@
 #ifndef SHMS_TRANSIENT_H
 #define SHMS_TRANSIENT_H
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 /* openat(2), noted. mode counts with O_CREAT and O_TMPFILE only. */
 int shms_openat(int dir_fd, const char *path, int flags, mode_t mode);
+/* The same of a file that is there, and no symlink, without a wait. flags: O_RDONLY, O_RDWR. */
+static inline int shms_open_file(int dir_fd, const char *name, int flags)
+{
+	return shms_openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+}
 /* shms_open_beneath(), noted. */
 int shms_openat_beneath(int dir_fd, const char *path, int flags);
 /* close(2), and the note's end; also of what was never noted. */

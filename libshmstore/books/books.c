@@ -379,8 +379,11 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-static int report(struct taking *t)
+static int report(const struct shms_walk_store *s, void *arg)
 {
+	struct taking *t = arg;
+
+	(void)s;
 	t->books.store = &t->info;
 	t->books.pss = t->pss >> SHMS_SHARE_SHIFT;
 	return t->ask->store ? t->ask->store(&t->books, t->ask->arg) : 0;
@@ -399,13 +402,7 @@ static int on_store(const struct shms_walk_store *s, void *arg)
 	if (t->ask->store)
 		shms_books_info(s, &t->page, &t->info);
 	user->n_stores++;
-	return s->fd < 0 ? report(t) : 0;
-}
-
-static int on_store_end(const struct shms_walk_store *s, void *arg)
-{
-	(void)s;
-	return report(arg);
+	return s->fd < 0 ? report(s, t) : 0;
 }
 
 int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask,
@@ -417,7 +414,7 @@ int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *a
 	struct shms_walk w = {
 		.flags = SHMS_WALK_ENTRIES | (ask->flags & SHMS_BOOKS_REST ? SHMS_WALK_REST : 0),
 		.store = on_store,
-		.store_end = on_store_end,
+		.store_end = report,
 		.entry = on_entry,
 		.arg = &t,
 	};
@@ -500,11 +497,10 @@ int shmstore_partition_stores(struct shmstore_partition *p,
 			      void *arg)
 {
 	struct listing l = {.fn = fn, .arg = arg};
-	struct shms_walk w = {.store = list_store, .arg = &l};
 
 	if (!p || !fn)
 		return shms_detail_null(!p ? "p" : "fn");
-	return shms_walk_run(&w, p);
+	return shms_walk_stores(p, list_store, &l);
 }
 
 /* ---- users ----------------------------------------------------------------------------------- */

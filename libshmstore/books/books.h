@@ -45,22 +45,6 @@ int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *a
  * store), -ENOMEM, -EMFILE. */
 int shms_books_store(int storefd, struct shmstore_store_books *ret);
 
-struct shms_usage_ask {
-	bool holders; /* ask for them; else ghosts and writers are left in the residual */
-	bool keys;    /* of what they hold too */
-	/* NULL, or: another try starts, and what was told so far is void. */
-	void (*begin)(void *arg);
-	struct shms_books_ask books; /* usage.c adds flags, holders and clean, and clears users */
-};
-
-/*
- * The df equation (usage.c): takes the books of p's whole file system; three times where somebody
- * writes meanwhile. *ret_holders: to be freed; NULL where they were not asked for. 0, what
- * books.store returned, -ECANCELED, -EINVAL, -EPERM, -EMFILE, -ENOMEM.
- */
-int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
-		    struct shmstore_usage *ret, struct shms_holders **ret_holders);
-
 /* Books by user: a small table, for walks that meet one user's files in runs. */
 struct shms_users {
 	struct shmstore_user_books *list;

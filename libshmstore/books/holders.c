@@ -23,7 +23,6 @@
  */
 #include "holders.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -80,27 +79,40 @@ static struct shms_ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 	return g;
 }
 
-/* The hold of the process at hand, made where it is the first sight. */
-static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const char *path,
-				  size_t path_length)
+/* A new hold of the process at hand. */
+static struct shms_hold *hold_new(struct process *p, const char *path, size_t path_length)
 {
 	struct shms_holders *h = p->h;
 	struct shms_hold *hold;
 
-	if (g->last_pid == p->pid)
-		return &h->holds[g->last];
 	if (SHMS_GROW(h->holds, h->holds_size, h->n_holds, 1) < 0)
 		return NULL;
 	hold = &h->holds[h->n_holds];
-	*hold = (struct shms_hold){.ghost = g, .pid = p->pid, .uid = p->uid};
+	*hold = (struct shms_hold){.pid = p->pid, .uid = p->uid};
 	hold->path = strndup(path, path_length);
 	if (!hold->path)
 		return NULL;
 	memcpy(hold->command, p->command, sizeof(hold->command));
+	h->n_holds++;
+	return hold;
+}
+
+/* The hold of the process at hand, made where it is the first sight. */
+static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const char *path,
+				  size_t path_length)
+{
+	struct shms_hold *hold;
+
+	if (g->last_pid == p->pid)
+		return &p->h->holds[g->last];
+	hold = hold_new(p, path, path_length);
+	if (!hold)
+		return NULL;
+	hold->ghost = g;
 	if (!g->owned && !g->last_pid)
 		g->uid = p->uid;
 	g->last_pid = p->pid;
-	g->last = h->n_holds++;
+	g->last = p->h->n_holds - 1;
 	return hold;
 }
 
@@ -212,10 +224,17 @@ static void may_be_pooled(struct shms_holders *h, struct shms_ghost *g)
 /* Notes who maps a segment: the walk finds out whether it has views of what nobody has by name. */
 static int on_segment(struct process *p, const struct shms_mapping *m)
 {
-	struct shms_mapper mapper = {.ino = m->ino, .pid = p->pid, .uid = p->uid};
+	struct shms_hold *hold;
 
-	memcpy(mapper.command, p->command, sizeof(mapper.command));
-	return shms_packedholds_mapper(p->h, &mapper, m->path, m->path_length);
+	for (size_t i = p->h->n_holds; i > 0 && p->h->holds[i - 1].pid == p->pid; i--) {
+		if (!p->h->holds[i - 1].ghost && p->h->holds[i - 1].ino == m->ino)
+			return 0;
+	}
+	hold = hold_new(p, m->path, m->path_length);
+	if (!hold)
+		return -ENOMEM;
+	hold->ino = m->ino;
+	return 0;
 }
 
 static int on_unnamed(struct process *p, const struct shms_mapping *m)
@@ -373,16 +392,13 @@ static int on_fd(struct process *p, const char *number)
 
 static int scan_fds(struct process *p)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_list_dir(p->fd, "fd", &dir);
+	_names_ struct shms_names d = shms_names(p->fd, "fd");
+	int r = 0;
 
-	if (r < 0)
-		return excuse(p, -r);
-	while (r == 0 && (e = readdir(dir)) != NULL) {
-		if (e->d_name[0] != '.')
-			r = on_fd(p, e->d_name);
-	}
+	if (!d.dir)
+		return excuse(p, -d.error);
+	while (r == 0 && shms_names_next(&d))
+		r = on_fd(p, d.name);
 	return r;
 }
 
@@ -424,37 +440,34 @@ static int scan_task(struct process *p, int procfd, const char *number)
  * one that lives is enough. */
 static int scan_threads(struct process *p, int procfd, const char *number)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
 	char path[64];
-	int r;
+	int r = 0;
 
 	snprintf(path, sizeof(path), "%.20s/task", number);
-	r = shms_list_dir(procfd, path, &dir);
-	if (r < 0)
-		return r == -ENOMEM ? r : 0;
-	while (r == 0 && p->empty && (e = readdir(dir)) != NULL) {
-		if (e->d_name[0] != '.' && strcmp(e->d_name, number) != 0)
-			r = scan_task(p, procfd, e->d_name);
+	_names_ struct shms_names d = shms_names(procfd, path);
+	if (!d.dir)
+		return d.error == -ENOMEM ? d.error : 0;
+	while (r == 0 && p->empty && shms_names_next(&d)) {
+		if (strcmp(d.name, number) != 0)
+			r = scan_task(p, procfd, d.name);
 	}
 	return r;
 }
 
-static int scan(struct shms_holders *h, DIR *proc, char *buffer)
+static int scan(struct shms_holders *h, struct shms_names *proc, char *buffer)
 {
 	struct process p = {.h = h, .fd = -1, .buffer = buffer};
-	struct dirent *e;
 	int r = 0;
 
 	snprintf(p.device, sizeof(p.device), "%02x:%02x ", major(h->device), minor(h->device));
-	while (r == 0 && (e = readdir(proc)) != NULL) {
-		if (e->d_name[0] < '1' || e->d_name[0] > '9')
+	while (r == 0 && shms_names_next(proc)) {
+		if (proc->name[0] < '1' || proc->name[0] > '9')
 			continue;
-		p.pid = (pid_t)strtol(e->d_name, NULL, 10);
+		p.pid = (pid_t)strtol(proc->name, NULL, 10);
 		p.unreadable = false;
-		r = scan_task(&p, dirfd(proc), e->d_name);
+		r = scan_task(&p, proc->fd, proc->name);
 		if (r == 0 && p.empty && !p.unreadable)
-			r = scan_threads(&p, dirfd(proc), e->d_name);
+			r = scan_threads(&p, proc->fd, proc->name);
 		h->n_unreadable += p.unreadable;
 	}
 	return r;
@@ -462,13 +475,13 @@ static int scan(struct shms_holders *h, DIR *proc, char *buffer)
 
 int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holders **ret)
 {
-	_dir_ DIR *proc = opendir("/proc");
+	_names_ struct shms_names proc = shms_names(AT_FDCWD, "/proc");
 	_free_ char *buffer = malloc(MAPS_BUFFER);
 	struct shms_holders *h;
 	int r;
 
-	if (!proc)
-		return errno == EMFILE || errno == ENOMEM ? -errno : -EPERM;
+	if (!proc.dir)
+		return proc.error == -EMFILE || proc.error == -ENOMEM ? proc.error : -EPERM;
 	h = calloc(1, sizeof(*h));
 	if (!h || !buffer) {
 		free(h);
@@ -476,7 +489,7 @@ int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holder
 	}
 	h->device = p->device;
 	h->keys = keys;
-	r = scan(h, proc, buffer);
+	r = scan(h, &proc, buffer);
 	if (r < 0)
 		h = shms_holders_free(h);
 	else

@@ -17,7 +17,6 @@
 #include <sys/stat.h>
 
 struct shms_holders;
-struct shms_mapper;
 struct shms_seglook;
 struct shms_users;
 
@@ -51,9 +50,6 @@ int shms_holders_each(struct shms_holders *h,
 
 /* ---- packedholds.c: of packed objects the segment has the name; a bit says who has a view ---- */
 
-/* The scan of /proc met a mapping of a segment. m: copied, and path with it. 0, -ENOMEM. */
-int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path,
-			    size_t path_length);
 /* The walk has met that segment: notes who has views of its ghosts, and who
  * puts into it. 0, -ENOMEM. */
 int shms_packedholds_segment(struct shms_holders *h, const struct shms_seglook *l, uint64_t now_ms);

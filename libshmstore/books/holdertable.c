@@ -110,7 +110,11 @@ int shms_holders_each(struct shms_holders *h,
 	for (size_t i = 0; r == 0 && i < h->n_holds; i++) {
 		struct shms_hold *hold = &h->holds[i];
 		struct shms_ghost *g = hold->ghost;
-		struct shmstore_holder out = {
+		struct shmstore_holder out;
+
+		if (!g || g->named || (g->recycled && !hold->reads))
+			continue;
+		out = (struct shmstore_holder){
 			.size = sizeof(out),
 			.kind = g->published ? SHMSTORE_HOLD_GHOST : SHMSTORE_HOLD_INFLIGHT,
 			.pid = hold->pid,
@@ -125,9 +129,6 @@ int shms_holders_each(struct shms_holders *h,
 			.key_size = g->published ? g->key_size : 0,
 			.first = !g->reported,
 		};
-
-		if (g->named || (g->recycled && !hold->reads))
-			continue;
 		g->reported = true;
 		r = fn(&out, arg);
 	}

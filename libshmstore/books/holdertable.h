@@ -35,28 +35,21 @@ struct shms_ghost {
 	UT_hash_handle hh;
 };
 
+/* A process that has a ghost, or that maps a segment. Those of one process come together. */
 struct shms_hold {
-	struct shms_ghost *ghost;
+	struct shms_ghost *ghost; /* NULL: of a segment */
+	uint64_t ino;             /* of the segment */
 	pid_t pid;
 	uid_t uid;
 	uint64_t mapped, n_fds;
 	bool reads; /* not only as the owner of a recycled file does */
-	char *path;
-	char command[SHMS_HOLD_COMMAND];
-};
-
-/* A process that maps a segment. */
-struct shms_mapper {
-	uint64_t ino;
-	pid_t pid;
-	uid_t uid;
-	char *path; /* of the segment, as the kernel tells it */
+	char *path; /* as the kernel tells it */
 	char command[SHMS_HOLD_COMMAND];
 };
 
 /* One process's view of a packed object that nobody has by name; or its put of one. */
 struct shms_packedhold {
-	size_t mapper; /* the process */
+	size_t hold; /* the process's, of the segment */
 	uint64_t bytes, mapped;
 	uint64_t generation;
 	void *key; /* NULL: unknown */
@@ -70,8 +63,6 @@ struct shms_holders {
 	struct shms_ghost *ghosts;
 	struct shms_hold *holds;
 	size_t n_holds, holds_size;
-	struct shms_mapper *mappers; /* of segments */
-	size_t n_mappers, mappers_size;
 	struct shms_packedhold *packed;
 	size_t n_packed, packed_size;
 	uint64_t n_unsure; /* ghosts that are neither exact nor named */

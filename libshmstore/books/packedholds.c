@@ -24,7 +24,7 @@
 
 /* One process that maps the segment at hand. */
 struct user {
-	size_t mapper;
+	size_t hold;   /* of the segment */
 	bool recorded; /* some place is its own */
 };
 
@@ -43,29 +43,6 @@ struct looking {
 	bool all_recorded;
 	struct place places[SHMS_SEGMENT_WORDS_MAX * SHMS_SEG_HOLDERS_A_WORD];
 };
-
-/* ---- the scan of /proc ----------------------------------------------------------------------- */
-
-int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path,
-			    size_t path_length)
-{
-	struct shms_mapper *to;
-
-	/* Those of one process come together. */
-	for (size_t i = h->n_mappers; i > 0 && h->mappers[i - 1].pid == m->pid; i--) {
-		if (h->mappers[i - 1].ino == m->ino)
-			return 0;
-	}
-	if (SHMS_GROW(h->mappers, h->mappers_size, h->n_mappers, 1) < 0)
-		return -ENOMEM;
-	to = &h->mappers[h->n_mappers];
-	*to = *m;
-	to->path = strndup(path, path_length);
-	if (!to->path)
-		return -ENOMEM;
-	h->n_mappers++;
-	return 0;
-}
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
@@ -102,19 +79,20 @@ static int find_users(struct looking *k)
 {
 	const struct shms_holders *h = k->h;
 
-	k->users = calloc(h->n_mappers + 1, sizeof(*k->users));
-	if (!k->users)
-		return -ENOMEM;
+	size_t size = 0;
+
 	read_places(k);
 	k->all_recorded = true;
-	for (size_t i = 0; i < h->n_mappers; i++) {
-		struct user *u = &k->users[k->n_users];
+	for (size_t i = 0; i < h->n_holds; i++) {
+		struct user u = {.hold = i};
 
-		if (h->mappers[i].ino != k->l->inode)
+		if (h->holds[i].ghost || h->holds[i].ino != k->l->inode)
 			continue;
-		*u = (struct user){.mapper = i, .recorded = is_recorded(k, h->mappers[i].pid)};
-		k->all_recorded = k->all_recorded && u->recorded;
-		k->n_users++;
+		if (SHMS_GROW(k->users, size, k->n_users, 1) < 0)
+			return -ENOMEM;
+		u.recorded = is_recorded(k, h->holds[i].pid);
+		k->all_recorded = k->all_recorded && u.recorded;
+		k->users[k->n_users++] = u;
 	}
 	return 0;
 }
@@ -124,7 +102,7 @@ static bool is_of(const struct looking *k, const struct place *p, const struct u
 {
 	if (!p->locked)
 		return false;
-	if (k->h->mappers[u->mapper].pid == p->pid)
+	if (k->h->holds[u->hold].pid == p->pid)
 		return true;
 	if (p->maps)
 		return p->children && !u->recorded;
@@ -149,7 +127,7 @@ static int copy_key(const struct shms_seglook *l, const struct shms_segunnamed *
 	return 0;
 }
 
-static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t mapper, bool first)
+static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t user, bool first)
 {
 	const struct shms_pack_view v = {
 		.segment = &k->l->segment, .slot = o->slot, .generation = o->generation};
@@ -160,7 +138,7 @@ static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t m
 	if (SHMS_GROW(h->packed, h->packed_size, h->n_packed, 1) < 0)
 		return -ENOMEM;
 	hold = &h->packed[h->n_packed];
-	*hold = (struct shms_packedhold){.mapper = mapper,
+	*hold = (struct shms_packedhold){.hold = user,
 					 .bytes = o->bytes,
 					 .mapped = o->inflight ? o->bytes : o->object->buffer_size,
 					 .generation = shms_pack_view_generation(&v),
@@ -188,7 +166,7 @@ static bool is_putting(const struct looking *k, const struct user *u)
 {
 	const struct place *owner = &k->places[SHMS_SEG_OWNER];
 
-	return owner->locked && k->h->mappers[u->mapper].pid == owner->pid;
+	return owner->locked && k->h->holds[u->hold].pid == owner->pid;
 }
 
 static int on_unnamed(const struct shms_segunnamed *o, void *arg)
@@ -202,7 +180,7 @@ static int on_unnamed(const struct shms_segunnamed *o, void *arg)
 
 		if (o->inflight ? !is_putting(k, u) : !has_view(k, o, u))
 			continue;
-		r = add_hold(k, o, u->mapper, first);
+		r = add_hold(k, o, u->hold, first);
 		first = false;
 	}
 	return r;
@@ -228,7 +206,7 @@ int shms_packedholds_each(const struct shms_holders *h,
 
 	for (size_t i = 0; r == 0 && i < h->n_packed; i++) {
 		const struct shms_packedhold *hold = &h->packed[i];
-		const struct shms_mapper *m = &h->mappers[hold->mapper];
+		const struct shms_hold *m = &h->holds[hold->hold];
 		const struct shmstore_holder out = {
 			.size = sizeof(out),
 			.kind = hold->inflight ? SHMSTORE_HOLD_INFLIGHT : SHMSTORE_HOLD_GHOST,
@@ -254,8 +232,5 @@ void shms_packedholds_free(struct shms_holders *h)
 {
 	for (size_t i = 0; i < h->n_packed; i++)
 		free(h->packed[i].key);
-	for (size_t i = 0; i < h->n_mappers; i++)
-		free(h->mappers[i].path);
 	free(h->packed);
-	free(h->mappers);
 }

@@ -36,7 +36,8 @@
 struct verifying {
 	struct shmstore_partition *p;
 	const struct shmstore_tier_verify *what;
-	struct shms_tier t; /* of the user at hand: what shms_tier_file_open() needs */
+	struct shms_tier_config config;
+	struct shms_tier *t; /* of the user at hand */
 	struct shms_tier_tools *tools;
 	unsigned char *bytes, *spare; /* a frame each */
 	uint64_t begin_ns;
@@ -131,7 +132,7 @@ static bool is_named(const struct verifying *v, uint64_t id)
 	struct shms_stub stub;
 
 	shms_tier_anchor_name(id, name);
-	return shms_stub_read(v->t.dir_fd, name, &stub, NULL) == 0 && stub.n_names > 1;
+	return shms_stub_read(v->t->dir_fd, name, &stub, NULL) == 0 && stub.n_names > 1;
 }
 
 /* Is it a clean copy only, whose object is in memory? 1, 0, -errno. */
@@ -153,8 +154,8 @@ static bool is_missing(const struct verifying *v, uint64_t id)
 	char name[SHMS_TIER_NAME];
 
 	shms_tier_file_name(id, name);
-	for (int i = 0; v->t.files_fd >= 0 && i < MISSING_TRIES; i++) {
-		if (shms_lookup(v->t.files_fd, name) == 0 || errno != ENOENT)
+	for (int i = 0; v->t->files_fd >= 0 && i < MISSING_TRIES; i++) {
+		if (shms_lookup(v->t->files_fd, name) == 0 || errno != ENOENT)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = MISSING_NS}, NULL);
 	}
@@ -179,7 +180,7 @@ static int check_file(struct verifying *v, const struct shms_stub *stub, const c
 
 	if (is_missing(v, stub->id))
 		return tell_missing(v, stub, path);
-	r = shms_tier_file_open(&v->t, stub, &fd, &h);
+	r = shms_tier_file_open(v->t, stub, &fd, &h);
 	if (r < 0) {
 		/* "<path>: <reason>" */
 		detail = shmstore_error_detail();
@@ -205,44 +206,42 @@ static int check_file(struct verifying *v, const struct shms_stub *stub, const c
 
 static int check_anchors(struct verifying *v)
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names(v->t->dir_fd, ".");
 	_free_ char *path = NULL;
 	struct shms_stub stub;
-	struct dirent *e;
 	uint64_t id;
-	int r = shms_error(shms_list_dir(v->t.dir_fd, ".", &dir));
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tier_parse_name(e->d_name, "stub", &id) < 0 ||
-		    shms_stub_read(v->t.dir_fd, e->d_name, &stub, NULL) < 0 || stub.n_names <= 1)
+	d.error = shms_error(d.error);
+	while (shms_names_next(&d)) {
+		if (shms_tier_parse_name(d.name, "stub", &id) < 0 ||
+		    shms_stub_read(v->t->dir_fd, d.name, &stub, NULL) < 0 || stub.n_names <= 1)
 			continue;
 		free(path);
-		path = shms_printed("%s/%016llx", v->t.files_path, (unsigned long long)id);
+		path = shms_printed("%s/%016llx", v->t->files_path, (unsigned long long)id);
 		if (!path)
 			return -ENOMEM;
-		r = stub.id == id ? check_file(v, &stub, path)
+		d.error = stub.id == id
+				  ? check_file(v, &stub, path)
 				  : tell(v, path, -EBADMSG, "its anchor is of another tier file");
 	}
-	return r;
+	return d.error;
 }
 
-static int on_user(const struct shms_tierscan_user *user, void *arg)
+static int on_user(struct shms_tier *user, void *arg)
 {
 	struct verifying *v = arg;
 	_free_ char *path =
-		shms_printed("%s/%s/%u", v->t.config.path, v->p->uuid, (unsigned)user->uid);
+		shms_printed("%s/%s/%u", v->config.path, v->p->uuid, (unsigned)user->uid);
 
 	if (!path)
 		return -ENOMEM;
 	if (user->closed)
 		return tell(v, path, -EPERM, "another user's: it may not be looked into");
-	if (user->anchors_fd < 0)
+	if (user->dir_fd < 0)
 		return 0;
-	v->t.uid = user->uid;
-	v->t.dir_fd = user->anchors_fd;
-	v->t.files_fd = user->files_fd;
-	v->t.files_path = path;
-	v->t.direct = true;
+	user->files_path = path;
+	user->direct = true;
+	v->t = user;
 	return check_anchors(v);
 }
 
@@ -258,7 +257,7 @@ static int count_all(struct verifying *v)
 {
 	struct shms_inodes *none = shms_inodes_new();
 	struct shms_tierscan scan = {.clean = none, .file = add_size, .arg = &v->all};
-	int r = none ? shms_tierscan_run(&scan, v->p, &v->t.config) : -ENOMEM;
+	int r = none ? shms_tierscan_run(&scan, v->p, &v->config) : -ENOMEM;
 
 	shms_inodes_free(none);
 	return r;
@@ -267,14 +266,14 @@ static int count_all(struct verifying *v)
 static int run(struct verifying *v)
 {
 	uint64_t n_unreadable = 0;
-	_fd_ int root = shms_tierscan_root(v->p, &v->t.config);
+	_fd_ int root = shms_tierscan_root(v->p, &v->config);
 	int r;
 
 	if (root < 0)
-		return shms_detail(shms_error(root), v->t.config.path,
+		return shms_detail(shms_error(root), v->config.path,
 				   "the tier's directory in %s cannot be used: %s; is its file "
 				   "system mounted?",
-				   v->t.config.path, strerror(-root));
+				   v->config.path, strerror(-root));
 	v->tools = shms_tier_tools_new();
 	v->bytes = aligned_alloc(SHMS_TIER_ALIGN, shms_tier_pad(SHMS_TIER_FRAME));
 	v->spare = aligned_alloc(SHMS_TIER_ALIGN, shms_tier_pad(SHMS_TIER_FRAME));
@@ -302,8 +301,8 @@ int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tie
 	v = calloc(1, sizeof(*v));
 	if (!v)
 		return -ENOMEM;
-	v->p = v->t.p = p;
+	v->p = p;
 	v->what = what;
-	r = shms_tier_config_read(p, &v->t.config);
+	r = shms_tier_config_read(p, &v->config);
 	return r < 0 ? r : run(v);
 }

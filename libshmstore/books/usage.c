@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage.c: the df equation: used = linked + ghosts + pool + inflight + foreign + residual.
+ * usage.c: the df equation: used = linked + ghosts + pool + inflight + foreign + residual; and with
+ * it stores, users and holders of one moment.
  *
  * The left side is one statfs, the right side a walk over all names and a scan of /proc: different
  * moments. The same statfs before and after says that nothing came or went in between (not that
@@ -12,10 +13,18 @@
  * The disk tier has an equation of its own, tier = demoted + clean + orphans, in bytes
  * of its disk. Its directories are read when the names are known: the walk has noted
  * which stubs are clean copies.
+ *
+ * Reports on stores are copied first: only the last try counts, and the asker is called when it is
+ * over, so that it hears of each store once and nothing of a try that was given up.
  */
 #include <errno.h>
+#include <shmstore/inspect.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
+#include "alloc.h"
 #include "books.h"
 #include "cleanup.h"
 #include "detail.h"
@@ -28,6 +37,75 @@
 #include "tierscan.h"
 
 #define TRIES 3
+
+struct noted {
+	struct shmstore_store_books books;
+	struct shmstore_store_info info;
+	char *text; /* name, path, label and address in one allocation */
+};
+
+struct surveying {
+	const struct shmstore_survey *survey;
+	bool scan; /* of /proc; else ghosts and writers are left in the residual */
+	struct noted *stores;
+	size_t n_stores, stores_size;
+	struct shms_users users;
+	struct shms_holders *holders;
+	struct shmstore_usage usage;
+};
+
+/* A try's results go. */
+static void forget(struct surveying *s)
+{
+	for (size_t i = 0; i < s->n_stores; i++)
+		free(s->stores[i].text);
+	s->n_stores = 0;
+	shms_users_clear(&s->users);
+	s->holders = shms_holders_free(s->holders);
+}
+
+/* Puts a copy of *io_string at *io_at, and lets it point there. */
+static void move_string(const char **io_string, char **io_at)
+{
+	size_t n = strlen(*io_string) + 1;
+
+	memcpy(*io_at, *io_string, n);
+	*io_string = *io_at;
+	*io_at += n;
+}
+
+static int note_store(const struct shmstore_store_books *books, void *arg)
+{
+	struct surveying *s = arg;
+	struct noted *to;
+	char *at;
+
+	if (SHMS_GROW(s->stores, s->stores_size, s->n_stores, 1) < 0)
+		return -ENOMEM;
+	to = &s->stores[s->n_stores];
+	to->books = *books;
+	to->info = *books->store;
+	to->text = malloc(strlen(to->info.name) + strlen(to->info.path) + strlen(to->info.label) +
+			  strlen(to->info.address) + 4);
+	if (!to->text)
+		return -ENOMEM;
+	at = to->text;
+	move_string(&to->info.name, &at);
+	move_string(&to->info.path, &at);
+	move_string(&to->info.label, &at);
+	move_string(&to->info.address, &at);
+	s->n_stores++;
+	return 0;
+}
+
+static int progress(uint64_t n_names, void *arg)
+{
+	const struct surveying *s = arg;
+
+	return s->survey->progress ? s->survey->progress(n_names, s->survey->arg) : 0;
+}
+
+/* ---- one try --------------------------------------------------------------------------------- */
 
 /* io has the terms that names and tier files tell. */
 static void fill(const struct shmstore_partition *p, const struct statvfs *fs,
@@ -52,27 +130,22 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs,
 	io->n_unreadable += h && io->residual > 0 && !shms_sees_all_pids();
 }
 
-struct tiering {
-	struct shmstore_usage *usage;
-	struct shms_users *users;
-};
-
 static int add_tier_file(const struct shms_tierscan_file *f, void *arg)
 {
-	struct tiering *t = arg;
+	struct surveying *s = arg;
 	uint64_t bytes = shms_blocks(f->st);
 	struct shmstore_user_books *user;
 
-	t->usage->tier += bytes;
+	s->usage.tier += bytes;
 	if (f->what == SHMS_TIERSCAN_DEMOTED)
-		t->usage->tier_demoted += bytes;
+		s->usage.tier_demoted += bytes;
 	else if (f->what == SHMS_TIERSCAN_CLEAN)
-		t->usage->tier_clean += bytes;
+		s->usage.tier_clean += bytes;
 	else
-		t->usage->tier_orphans += bytes;
-	if (!t->users)
+		s->usage.tier_orphans += bytes;
+	if (!s->survey->user)
 		return 0;
-	user = shms_users_get(t->users, f->user->uid);
+	user = shms_users_get(&s->users, f->user->uid);
 	if (!user)
 		return -ENOMEM;
 	user->tier += bytes;
@@ -80,100 +153,134 @@ static int add_tier_file(const struct shms_tierscan_file *f, void *arg)
 }
 
 /* The tier's terms; none where there is no tier, or nothing of it can be read. */
-static int take_tier(struct shmstore_partition *p, const struct shms_inodes *clean,
-		     struct shms_users *users, struct shmstore_usage *io)
+static int take_tier(struct shmstore_partition *p, struct surveying *s,
+		     const struct shms_inodes *clean)
 {
-	struct tiering t = {.usage = io, .users = users};
-	struct shms_tierscan scan = {.clean = clean, .file = add_tier_file, .arg = &t};
+	struct shms_tierscan scan = {.clean = clean, .file = add_tier_file, .arg = s};
 	struct shms_tier_config config;
-	int r;
+	int r = shms_tier_config_read(p, &config);
 
-	r = shms_tier_config_read(p, &config);
 	if (r == 0)
 		r = shms_tierscan_run(&scan, p, &config);
 	else
 		scan.n_unreadable = r != -ENOENT;
-	io->n_unreadable += scan.n_unreadable;
+	s->usage.n_unreadable += scan.n_unreadable;
 	return r == -EMFILE || r == -ENOMEM ? r : 0;
 }
 
-/* One walk, and one scan of processes and of the tier. Of ret the terms that they tell; ret_holders
- * is written on success only. */
-static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
-		struct shmstore_usage *ret, struct shms_holders **ret_holders)
+/* One walk, and one scan of processes and of the tier. */
+static int take(struct shmstore_partition *p, struct surveying *s)
 {
-	struct shms_books_ask books = ask->books;
-	int r;
+	struct shms_books_ask books = {
+		.flags = p->tmpfs ? SHMS_BOOKS_REST : 0,
+		.store = s->survey->store ? note_store : NULL,
+		.progress = progress,
+		.arg = s,
+		.users = s->survey->user ? &s->users : NULL,
+		.clean = shms_inodes_new(),
+	};
+	int r = books.clean ? 0 : -ENOMEM;
 
-	books.flags = p->tmpfs ? SHMS_BOOKS_REST : 0;
-	books.clean = shms_inodes_new();
-	r = books.clean ? 0 : -ENOMEM;
-	if (ask->begin)
-		ask->begin(books.arg);
-	if (books.users)
-		shms_users_clear(books.users);
-	if (r == 0 && ask->holders)
-		r = shms_holders_new(p, ask->keys, &books.holders);
+	forget(s);
+	if (r == 0 && s->scan)
+		r = shms_holders_new(p, s->survey->holder != NULL, &s->holders);
+	books.holders = s->holders;
 	if (r == 0)
-		r = shms_books_take(p, &books, ret);
+		r = shms_books_take(p, &books, &s->usage);
 	if (r == 0)
-		r = take_tier(p, books.clean, books.users, ret);
+		r = take_tier(p, s, books.clean);
 	shms_inodes_free(books.clean);
-	if (r == 0 && books.holders && books.users)
-		r = shms_holders_users(books.holders, books.users);
-	if (r == 0)
-		*ret_holders = books.holders;
-	else
-		shms_holders_free(books.holders);
-	return r;
+	return r == 0 && s->holders && books.users ? shms_holders_users(s->holders, books.users)
+						   : r;
 }
 
-int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
-		    struct shmstore_usage *ret, struct shms_holders **ret_holders)
+static int take_quiet(struct shmstore_partition *p, struct surveying *s)
 {
-	struct shms_holders *holders = NULL;
-	struct shmstore_usage u;
 	struct statvfs before, after;
 	int64_t last = 0;
 	bool quiet;
+	int r;
 
 	for (int i = 0; i < TRIES; i++) {
-		int r;
-
-		holders = shms_holders_free(holders);
 		if (fstatvfs(p->fd, &before) < 0)
 			return shms_error(errno);
-		r = take(p, ask, &u, &holders);
+		r = take(p, s);
 		if (r != 0)
 			return r;
-		if (fstatvfs(p->fd, &after) < 0) {
-			shms_holders_free(holders);
+		if (fstatvfs(p->fd, &after) < 0)
 			return shms_error(errno);
-		}
-		fill(p, &after, holders, &u);
+		fill(p, &after, s->holders, &s->usage);
 		quiet = before.f_bfree == after.f_bfree && before.f_ffree == after.f_ffree;
-		if (quiet && (u.residual == last || !ask->holders))
+		if (quiet && (s->usage.residual == last || !s->scan))
 			break;
-		last = quiet ? u.residual : 0;
+		last = quiet ? s->usage.residual : 0;
 	}
-	*ret = u;
-	*ret_holders = holders;
 	return 0;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------- */
+
+static int tell(struct surveying *s)
+{
+	const struct shmstore_survey *v = s->survey;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < s->n_stores; i++) {
+		s->stores[i].books.store = &s->stores[i].info; /* not before: the array moved */
+		r = v->store(&s->stores[i].books, v->arg);
+	}
+	for (size_t i = 0; r == 0 && i < s->users.n; i++)
+		r = v->user(&s->users.list[i], v->arg);
+	if (r == 0 && v->holder)
+		r = shms_holders_each(s->holders, v->holder, v->arg);
+	return r;
+}
+
+static int survey_all(struct shmstore_partition *p, const struct shmstore_survey *survey, bool scan,
+		      struct shmstore_usage *ret)
+{
+	struct surveying s = {.survey = survey, .scan = scan};
+	int r = take_quiet(p, &s);
+
+	if (r == 0)
+		r = tell(&s);
+	forget(&s);
+	free(s.stores);
+	if (r == 0 && ret)
+		*ret = s.usage;
+	return r;
+}
+
+int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstore_survey *survey,
+			      struct shmstore_usage *ret)
+{
+	if (!p || !survey || survey->size < sizeof(*survey) || survey->flags)
+		return !p || !survey ? shms_detail_null(!p ? "p" : "survey")
+				     : shms_detail(-EINVAL, NULL,
+						   "survey.size is %zu and survey.flags 0x%x: "
+						   "sizeof and 0 are right",
+						   survey->size, survey->flags);
+	return survey_all(p, survey, true, ret);
+}
+
+int shmstore_partition_reconcile(struct shmstore_partition *p,
+				 int (*fn)(const struct shmstore_holder *holder, void *arg),
+				 void *arg, struct shmstore_usage *ret)
+{
+	struct shmstore_survey survey = {.size = sizeof(survey), .holder = fn, .arg = arg};
+
+	return shmstore_partition_survey(p, &survey, ret);
 }
 
 int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags,
 			     struct shmstore_usage *ret)
 {
-	struct shms_holders *holders = NULL;
-	int r;
+	static const struct shmstore_survey nothing = {.size = sizeof(nothing)};
 
 	if (!p || !ret || (flags & ~SHMSTORE_USAGE_FULL))
 		return !p || !ret ? shms_detail_null(!p ? "p" : "ret")
 				  : shms_detail_flags(flags, SHMSTORE_USAGE_FULL);
-	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = flags & SHMSTORE_USAGE_FULL},
-			    ret, &holders);
-	shms_holders_free(holders);
-	return r;
+	return survey_all(p, &nothing, (flags & SHMSTORE_USAGE_FULL) != 0, ret);
 }
 
 int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret)

@@ -162,8 +162,7 @@ static int sidecar(struct verify *v, const struct shms_walk_entry *e)
 {
 	unsigned char key[SHMSTORE_KEY_MAX + 1];
 	char expect[SHMS_NAME_SIZE];
-	_fd_ int fd = shms_openat(e->dirfd, e->name,
-				  O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+	_fd_ int fd = shms_open_file(e->dirfd, e->name, O_RDONLY);
 	ssize_t n;
 
 	if (fd < 0 && errno == ENOENT)

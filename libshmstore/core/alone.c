@@ -202,8 +202,7 @@ static struct shms_page *map_page(int storefd, uid_t uid)
 {
 	struct shms_page *map;
 	struct stat st;
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
-				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_open_file(storefd, SHMS_PAGE_FILE, O_RDWR);
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != uid ||
 	    st.st_size < (off_t)SHMS_PAGE_SIZE)
@@ -234,9 +233,8 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 static uint64_t take_back(struct shmstore *s, const struct lack *lack)
 {
 	struct taker t = {.s = s, .lack = lack, .own = s->dir_inode};
-	struct shms_walk w = {.store = take_unspent, .arg = &t};
 
-	shms_walk_run(&w, s->p);
+	shms_walk_stores(s->p, take_unspent, &t);
 	return t.taken;
 }
 
@@ -244,12 +242,11 @@ static uint64_t take_back(struct shmstore *s, const struct lack *lack)
 
 static int sum_up(struct shmstore *s, struct sums *ret, struct statvfs *ret_fs)
 {
-	struct shms_walk w = {.store = add_store, .arg = ret};
 	int r;
 
 	*ret = (struct sums){.s = s};
 	memcpy(ret->label, s->page->label, sizeof(ret->label));
-	r = shms_walk_run(&w, s->p);
+	r = shms_walk_stores(s->p, add_store, ret);
 	if (r == 0 && fstatvfs(s->p->fd, ret_fs) < 0)
 		r = shms_error(errno);
 	return r;
@@ -362,13 +359,11 @@ static void copy_limits(struct wire_credit *to, struct heritage *h)
 void shms_alone_inherit(struct shmstore *s)
 {
 	struct heritage h = {.s = s};
-	struct shms_walk w = {.store = look_at_page, .arg = &h};
-	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE,
-				      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_locked_ int fd = shms_open_file(s->p->fd, SHMS_MARKER_FILE, O_RDONLY);
 
 	if (fd < 0 || shms_tier_flock(fd, INHERIT_MS) < 0)
 		return;
-	if (shms_walk_run(&w, s->p) == 0 && value(&h.found.epoch))
+	if (shms_walk_stores(s->p, look_at_page, &h) == 0 && value(&h.found.epoch))
 		copy_limits(&s->page->credit, &h);
 }
 
@@ -406,7 +401,6 @@ void shms_alone_leave(struct shmstore_partition *p, int storefd, uint64_t freed)
 	struct shms_page page;
 	struct wire_credit *c = &page.credit;
 	struct leaver l = {.page = &page};
-	struct shms_walk w = {.store = leave_to, .arg = &l};
 
 	/* No limit counts what it had, or a daemon has counted it when it died. */
 	if (shms_page_read_true(storefd, &page) < 0 || !value(&c->epoch) ||
@@ -417,14 +411,13 @@ void shms_alone_leave(struct shmstore_partition *p, int storefd, uint64_t freed)
 			    value(&c->settled));
 	if (!l.bytes)
 		return;
-	_locked_ int fd = shms_openat(p->fd, SHMS_MARKER_FILE,
-				      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_locked_ int fd = shms_open_file(p->fd, SHMS_MARKER_FILE, O_RDONLY);
 
 	/* Against shms_alone_inherit(). Where a daemon has the lock, nobody inherits, and it writes
 	 * each base anew when it hears that the store is gone. */
 	if (fd >= 0)
 		(void)shms_tier_flock(fd, INHERIT_MS);
-	(void)shms_walk_run(&w, p);
+	(void)shms_walk_stores(p, leave_to, &l);
 }
 
 int shms_alone_refusal(const struct shmstore *s)
@@ -434,8 +427,7 @@ int shms_alone_refusal(const struct shmstore *s)
 
 int shms_alone_grant(struct shmstore *s, uint64_t n)
 {
-	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE,
-				      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_locked_ int fd = shms_open_file(s->p->fd, SHMS_MARKER_FILE, O_RDONLY);
 	uint64_t since = 0, now;
 
 	if (fd < 0)

@@ -42,7 +42,7 @@ int shms_file_open_writable(int dir_fd, const char *name, int fd, mode_t mode)
 
 	if (fchmod(fd, mode | S_IWUSR) < 0)
 		return -errno;
-	writable = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	writable = shms_open_file(dir_fd, name, O_RDWR);
 	if (writable < 0)
 		r = -errno;
 	if (fchmod(fd, mode) < 0 && r == 0)

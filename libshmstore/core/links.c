@@ -12,7 +12,6 @@
  */
 #include "links.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -246,13 +245,11 @@ static bool moved(const struct shmstore *s)
 
 bool shms_links_listed(int objects_fd, uint64_t inode, const char *but, char *ret_name)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int error = shms_list_dir(objects_fd, ".", &dir);
+	_names_ struct shms_names d = shms_names(objects_fd, ".");
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_ino == inode && strcmp(e->d_name, but) != 0) {
-			snprintf(ret_name, SHMS_NAME_SIZE, "%s", e->d_name);
+	while (shms_names_next(&d)) {
+		if (d.ino == inode && strcmp(d.name, but) != 0) {
+			snprintf(ret_name, SHMS_NAME_SIZE, "%s", d.name);
 			return true;
 		}
 	}
@@ -412,23 +409,19 @@ void shms_links_release(struct shmstore *s)
 
 int shms_links_read(struct shmstore *s)
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names(s->dir_fd, SHMS_DIR_OBJECTS);
 	unsigned char key[SHMS_NAME_SIZE];
-	struct dirent *e;
 	struct stat st;
 	size_t n;
-	int error = shms_list_dir(s->dir_fd, SHMS_DIR_OBJECTS, &dir);
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_name[0] == '.' ||
-		    shms_name_decode(e->d_name, key, &n) > SHMS_NAME_HASHED ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    st.st_nlink == 1)
+	while (shms_names_next(&d)) {
+		if (d.name[0] == '.' || shms_name_decode(d.name, key, &n) > SHMS_NAME_HASHED ||
+		    fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink == 1)
 			continue;
-		struct shms_link *link = shms_links_new(e->d_name);
+		struct shms_link *link = shms_links_new(d.name);
 		if (!link)
 			return -ENOMEM;
 		shms_links_add(s, link, st.st_ino);
 	}
-	return error;
+	return d.error;
 }

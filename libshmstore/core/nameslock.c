@@ -80,8 +80,7 @@ int shms_names_open(struct shmstore *s, const char *name)
 	/* The lock for each try, not over the wait. */
 	for (struct shms_tries t = {0};;) {
 		shms_fairlock_share(&s->names);
-		fd = shms_openat(s->objects_fd, name,
-				 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+		fd = shms_open_file(s->objects_fd, name, O_RDONLY);
 		if (fd < 0)
 			fd = -errno;
 		shms_fairlock_release(&s->names);

@@ -18,7 +18,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,34 +29,6 @@
 #include "recycle.h"
 #include "sys.h"
 
-#define CHUNK ((size_t)16 * SHMS_FORMAT_PAGE)
-
-static bool all_zero(const unsigned char *p, size_t n)
-{
-	return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
-}
-
-/* Writes zeros over those pages of a chunk at offset that hold something. */
-static int clear_pages(int fd, unsigned char *chunk, size_t size, uint64_t offset)
-{
-	static const char zeros[SHMS_FORMAT_PAGE];
-	size_t at = 0;
-
-	while (at < size) {
-		size_t n = SHMS_FORMAT_PAGE - (offset + at) % SHMS_FORMAT_PAGE;
-
-		n = n < size - at ? n : size - at;
-		if (!all_zero(chunk + at, n)) {
-			int r = shms_write_at(fd, zeros, n, offset + at);
-
-			if (r < 0)
-				return r;
-		}
-		at += n;
-	}
-	return 0;
-}
-
 struct room {
 	int dir_fd;
 	const char *name;
@@ -66,29 +37,24 @@ struct room {
 	int fd;      /* to write; -1: nothing was found yet */
 };
 
-static int clear_chunk(struct room *room, unsigned char *chunk, size_t size, uint64_t offset)
+static int clear_page(struct room *room, size_t size, uint64_t offset)
 {
-	if (all_zero(chunk, size))
-		return 0;
-	if (room->fd < 0) {
+	static const char zeros[SHMS_FORMAT_PAGE];
+
+	if (room->fd < 0)
 		room->fd = shms_file_open_writable(room->dir_fd, room->name, room->held_fd,
 						   room->mode);
-		if (room->fd < 0)
-			return room->fd;
-	}
-	return clear_pages(room->fd, chunk, size, offset);
+	return room->fd < 0 ? room->fd : shms_write_at(room->fd, zeros, size, offset);
 }
 
 /* The file's bytes from begin to end. */
-static int clear(struct room *room, int fd, uint64_t begin, uint64_t end)
+static int clear(struct room *room, uint64_t begin, uint64_t end)
 {
-	_free_ unsigned char *chunk = malloc(CHUNK);
+	unsigned char page[SHMS_FORMAT_PAGE];
 	int r = 0;
 
-	if (!chunk)
-		return -ENOMEM;
 	while (r == 0 && begin < end) {
-		off_t data = lseek(fd, (off_t)begin, SEEK_DATA); /* holes are zero */
+		off_t data = lseek(room->held_fd, (off_t)begin, SEEK_DATA); /* holes are zero */
 		size_t want;
 		ssize_t n;
 
@@ -97,13 +63,15 @@ static int clear(struct room *room, int fd, uint64_t begin, uint64_t end)
 		if (data < 0 || (uint64_t)data >= end)
 			return 0;
 		begin = (uint64_t)data;
-		want = end - begin < CHUNK ? end - begin : CHUNK;
-		n = shms_pread_all(fd, chunk, want, begin);
+		want = sizeof(page) - begin % sizeof(page);
+		want = want < end - begin ? want : end - begin;
+		n = shms_pread_all(room->held_fd, page, want, begin);
 		if (n < 0)
 			return (int)n;
 		if ((size_t)n != want)
 			return -EBADMSG;
-		r = clear_chunk(room, chunk, want, begin);
+		if (page[0] || memcmp(page, page + 1, want - 1) != 0)
+			r = clear_page(room, want, begin);
 		begin += want;
 	}
 	return r;
@@ -130,7 +98,7 @@ static int scrub(struct shmstore *s, int dir_fd, const char *name, int fd, const
 		return -errno;
 	/* Its slack becomes a hole, and nobody punches one where we write. */
 	shms_recycle_give_away(s, st->st_ino);
-	r = clear(&room, fd, l.metadata_off + l.metadata_size, l.header_size);
+	r = clear(&room, l.metadata_off + l.metadata_size, l.header_size);
 	shms_close_fd(room.fd);
 	return r;
 }

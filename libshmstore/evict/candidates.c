@@ -2,10 +2,9 @@
 /*
  * candidates.c: what could be demoted, by one walk.
  *
- * Model: flat arrays that grow by doubling: objects, names (a list per object, by index),
- * stores, and the names' text. A set of inodes finds an object again by another name, or by the
- * name of its clean copy, which comes after the store's objects. Names of other objects are not
- * entered: an inode that lacks names in the count is no candidate.
+ * Model: objects, each with a list of its names, and stores. A set of inodes finds an object again
+ * by another name, or by the name of its clean copy, which comes after the store's objects. Names
+ * of other objects are not entered: an inode that lacks names in the count is no candidate.
  *
  * Memory is bounded: at SHMS_CANDIDATES_MAX objects the half used most recently is thrown
  * out, and from then on nothing as recent is taken. Objects may change at any moment; the
@@ -21,6 +20,8 @@
 #include <sys/stat.h>
 
 #include "alloc.h"
+#include "cleanup.h"
+#include "demote.h"
 #include "inodes.h"
 #include "name.h"
 #include "page.h"
@@ -34,50 +35,19 @@ struct finding {
 	struct shms_candidates *c;
 	const struct shms_evict_user *users;
 	size_t n_users;
-	uint64_t own_inode;
+	uint64_t own_inode, only;
 	struct shms_inodes *inodes; /* of the candidates */
 	int64_t youngest;           /* what was used later is not taken */
 };
 
-/* ---- arrays ---------------------------------------------------------------------------------- */
-
-#define GROW(c, array, n, more) SHMS_GROW((c)->array, (c)->array##_size, (c)->n, (more))
-
-static int add_text(struct shms_candidates *c, const char *text, uint32_t *ret)
-{
-	size_t size = strlen(text) + 1;
-	int r = GROW(c, text, n_text, size);
-
-	if (r < 0)
-		return r;
-	memcpy(c->text + c->n_text, text, size);
-	*ret = (uint32_t)c->n_text;
-	c->n_text += size;
-	return 0;
-}
-
 /* ---- too many -------------------------------------------------------------------------------- */
 
-static int by_time(const void *a, const void *b)
+static int by_use(const void *a, const void *b)
 {
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	int64_t x = ((const struct shms_candidate *)a)->used_ns,
+		y = ((const struct shms_candidate *)b)->used_ns;
 
 	return (x > y) - (x < y);
-}
-
-/* The time before which half of them were used last. */
-static int middle(const struct shms_candidates *c, int64_t *ret)
-{
-	int64_t *times = calloc(c->n, sizeof(*times));
-
-	if (!times)
-		return -ENOMEM;
-	for (size_t i = 0; i < c->n; i++)
-		times[i] = c->v[i].used_ns;
-	qsort(times, c->n, sizeof(*times), by_time);
-	*ret = times[c->n / 2];
-	free(times);
-	return 0;
 }
 
 static int note_inode(const struct finding *f, uint64_t inode, size_t candidate)
@@ -90,62 +60,34 @@ static int note_inode(const struct finding *f, uint64_t inode, size_t candidate)
 	return 0;
 }
 
-/* Copies object i and its names to the end of "to". */
-static int keep(struct finding *f, struct shms_candidates *to, const struct shms_candidates *from,
-		size_t i)
+static void free_names(struct shms_candidate *o)
 {
-	struct shms_candidate one = from->v[i];
-	uint32_t at = one.first;
-	int r = GROW(to, v, n, 1);
+	struct shms_candidate_name *n;
 
-	one.first = 0;
-	for (; at && r == 0; at = from->names[at - 1].next) {
-		struct shms_candidate_name name = from->names[at - 1];
-		const char *text = shms_candidates_text(from, name.name);
-
-		r = GROW(to, names, n_names, 1);
-		if (r == 0)
-			r = add_text(to, text, &name.name);
-		if (r < 0)
-			break;
-		name.next = one.first;
-		to->names[to->n_names++] = name;
-		one.first = (uint32_t)to->n_names;
+	while ((n = o->names)) {
+		o->names = n->next;
+		free(n);
 	}
-	if (r == 0)
-		r = note_inode(f, one.inode, to->n);
-	if (r == 0)
-		to->v[to->n++] = one;
-	return r;
 }
 
+/* Of all objects those go that were used after the one in the middle. */
 static int cut(struct finding *f)
 {
-	struct shms_candidates *c = f->c, old = *c;
+	struct shms_candidates *c = f->c;
 	int64_t half;
-	int r = middle(&old, &half);
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	c->v = NULL;
-	c->names = NULL;
-	c->text = NULL;
-	c->n = c->n_names = c->n_text = c->v_size = c->names_size = c->text_size = 0;
+	qsort(c->v, c->n, sizeof(*c->v), by_use);
+	half = c->v[c->n / 2].used_ns;
+	while (c->v[c->n - 1].used_ns > half)
+		free_names(&c->v[--c->n]);
 	c->cut = true;
 	shms_inodes_free(f->inodes);
 	f->inodes = shms_inodes_new();
-	for (size_t i = 0; i < c->n_stores && r == 0; i++)
-		r = add_text(c, shms_candidates_text(&old, c->stores[i].below),
-			     &c->stores[i].below);
-	for (size_t i = 0; i < old.n && r == 0; i++) {
-		if (old.v[i].used_ns <= half)
-			r = keep(f, c, &old, i);
-	}
+	for (size_t i = 0; i < c->n && r == 0; i++)
+		r = note_inode(f, c->v[i].inode, i);
 	/* Where all are of one moment, what is there must do. */
 	f->youngest = c->n < SHMS_CANDIDATES_MAX ? half + 1 : half;
-	free(old.v);
-	free(old.names);
-	free(old.text);
 	return r;
 }
 
@@ -157,16 +99,17 @@ static int on_store(const struct shms_walk_store *s, void *arg)
 	struct shms_candidates *c = f->c;
 	struct shms_candidate_store *store;
 	struct stat st;
-	int r = GROW(c, stores, n_stores, 1);
 
-	if (r < 0)
-		return r;
+	if (SHMS_GROW(c->stores, c->stores_size, c->n_stores, 1) < 0)
+		return -ENOMEM;
 	store = &c->stores[c->n_stores];
-	*store = (struct shms_candidate_store){.inode = s->st.st_ino,
-					       .own = s->st.st_ino == f->own_inode};
-	r = add_text(c, s->below, &store->below);
-	if (r < 0)
-		return r;
+	*store = (struct shms_candidate_store){.below = strdup(s->below),
+					       .inode = s->st.st_ino,
+					       .own = s->st.st_ino == f->own_inode,
+					       .objects_fd = -1,
+					       .clean_fd = -1};
+	if (!store->below)
+		return -ENOMEM;
 	c->n_stores++;
 	if (s->fd < 0)
 		return 0;
@@ -197,12 +140,9 @@ static int new_candidate(struct finding *f, const struct stat *st, uint32_t user
 			 struct shms_candidate **ret)
 {
 	struct shms_candidates *c = f->c;
-	int r = GROW(c, v, n, 1);
 
-	if (r == 0)
-		r = note_inode(f, st->st_ino, c->n);
-	if (r < 0)
-		return r;
+	if (SHMS_GROW(c->v, c->v_size, c->n, 1) < 0 || note_inode(f, st->st_ino, c->n) < 0)
+		return -ENOMEM;
 	c->v[c->n] = (struct shms_candidate){
 		.inode = st->st_ino,
 		.bytes = shms_blocks(st),
@@ -220,18 +160,15 @@ static int new_candidate(struct finding *f, const struct stat *st, uint32_t user
 
 static int add_name(struct finding *f, struct shms_candidate *o, const char *name)
 {
-	struct shms_candidates *c = f->c;
-	struct shms_candidate_name *n;
-	int r = GROW(c, names, n_names, 1);
+	size_t size = strlen(name) + 1;
+	struct shms_candidate_name *n = malloc(sizeof(*n) + size);
 
-	if (r < 0)
-		return r;
-	n = &c->names[c->n_names];
-	*n = (struct shms_candidate_name){.store = (uint32_t)c->n_stores - 1, .next = o->first};
-	r = add_text(c, name, &n->name);
-	if (r < 0)
-		return r;
-	o->first = (uint32_t)++c->n_names;
+	if (!n)
+		return -ENOMEM;
+	n->store = (uint32_t)f->c->n_stores - 1;
+	memcpy(n->name, name, size);
+	n->next = o->names;
+	o->names = n;
 	o->n_names++;
 	return 0;
 }
@@ -247,8 +184,10 @@ static int on_object(struct finding *f, const struct shms_walk_entry *e)
 		store->uss += shms_blocks(e->st);
 	if (used > store->used_ns)
 		store->used_ns = used;
-	if (user < 0 || e->store->st.st_uid != e->st->st_uid || !store->takes_part ||
-	    used >= f->youngest)
+	if (f->only ? f->only != e->st->st_ino
+		    : user < 0 || e->store->st.st_uid != e->st->st_uid || used >= f->youngest)
+		return 0;
+	if (!store->takes_part)
 		return 0;
 	if (e->st->st_nlink > 1)
 		o = find(f, e->st->st_ino);
@@ -258,7 +197,7 @@ static int on_object(struct finding *f, const struct shms_walk_entry *e)
 			return r;
 	}
 	if (!o)
-		r = new_candidate(f, e->st, (uint32_t)user, &o);
+		r = new_candidate(f, e->st, user < 0 ? 0 : (uint32_t)user, &o);
 	return r < 0 ? r : add_name(f, o, e->name);
 }
 
@@ -311,13 +250,15 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 }
 
 int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_user *users,
-			 size_t n_users, uint64_t own_inode, struct shms_candidates *ret)
+			 size_t n_users, uint64_t own_inode, uint64_t only,
+			 struct shms_candidates *ret)
 {
-	struct shms_candidates c = {0};
+	struct shms_candidates c = {.p = p};
 	struct finding f = {.c = &c,
 			    .users = users,
 			    .n_users = n_users,
 			    .own_inode = own_inode,
+			    .only = only,
 			    .inodes = shms_inodes_new(),
 			    .youngest = INT64_MAX};
 	struct shms_walk w = {
@@ -332,12 +273,111 @@ int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_u
 	return r;
 }
 
+/* ---- their stores, open ---------------------------------------------------------------------- */
+
+#define OPEN_MAX 64u /* stores; where more are wanted, those go that nobody uses at the moment */
+
+static void close_idle(struct shms_candidates *c)
+{
+	for (size_t i = 0; i < c->n_stores; i++) {
+		struct shms_candidate_store *s = &c->stores[i];
+
+		if (s->n_use || s->objects_fd < 0)
+			continue;
+		s->objects_fd = shms_close_fd(s->objects_fd);
+		s->clean_fd = shms_close_fd(s->clean_fd);
+		c->n_open--;
+	}
+}
+
+/* The directory that the walk met, and no other that stands in its place now. */
+static int open_store(struct shms_candidates *c, struct shms_candidate_store *s)
+{
+	_fd_ int dir = shms_open_beneath(c->p->fd, s->below, O_RDONLY | O_DIRECTORY);
+	_fd_ int objects = -1, clean = -1;
+	struct stat st;
+
+	if (dir < 0)
+		return dir;
+	if (fstat(dir, &st) < 0 || st.st_ino != s->inode)
+		return -ENOENT;
+	objects = shms_open_dir(dir, SHMS_DIR_OBJECTS);
+	if (objects < 0)
+		return objects;
+	clean = shms_open_dir(dir, SHMS_DIR_CLEAN);
+	if (clean < 0)
+		return clean;
+	s->objects_fd = shms_take_fd(&objects);
+	s->clean_fd = shms_take_fd(&clean);
+	c->n_open++;
+	return 0;
+}
+
+int shms_candidates_open(struct shms_candidates *c, uint32_t store,
+			 const struct shms_candidate_store **ret)
+{
+	struct shms_candidate_store *s = &c->stores[store];
+	int r = 0;
+
+	if (s->objects_fd < 0) {
+		if (c->n_open >= OPEN_MAX)
+			close_idle(c);
+		r = open_store(c, s);
+	}
+	if (r < 0)
+		return r;
+	s->n_use++;
+	*ret = s;
+	return 0;
+}
+
+void shms_candidates_close(struct shms_candidates *c, uint32_t store)
+{
+	c->stores[store].n_use--;
+}
+
+int shms_candidates_names(struct shms_candidates *c, size_t i, struct shmstore *s,
+			  struct shms_demote *d)
+{
+	const struct shms_candidate *o = &c->v[i];
+	const struct shms_candidate_store *store;
+	int r;
+
+	d->n_names = 0;
+	d->names = calloc(o->n_names, sizeof(*d->names));
+	if (!d->names)
+		return -ENOMEM;
+	for (const struct shms_candidate_name *n = o->names; n; n = n->next) {
+		r = shms_candidates_open(c, n->store, &store);
+		if (r < 0)
+			return r;
+		d->names[d->n_names++] = (struct shms_demote_name){.objects_fd = store->objects_fd,
+								   .clean_fd = store->clean_fd,
+								   .name = n->name,
+								   .s = store->own ? s : NULL};
+	}
+	return 0;
+}
+
+void shms_candidates_names_end(struct shms_candidates *c, size_t i, struct shms_demote *d)
+{
+	const struct shms_candidate_name *n = c->v[i].names;
+
+	for (; d->n_names; d->n_names--, n = n->next)
+		shms_candidates_close(c, n->store);
+	free(d->names);
+	d->names = NULL;
+}
+
 void shms_candidates_deinit(struct shms_candidates *c)
 {
+	close_idle(c);
+	for (size_t i = 0; i < c->n; i++)
+		free_names(&c->v[i]);
+	for (size_t i = 0; i < c->n_stores; i++)
+		free(c->stores[i].below);
 	free(c->v);
-	free(c->names);
 	free(c->stores);
-	free(c->text);
 	*c = (struct shms_candidates){0};
 }
 
@@ -354,13 +394,11 @@ void shms_candidates_deinit(struct shms_candidates *c)
 static const struct shms_candidate_store *only_store(const struct shms_candidates *c,
 						     const struct shms_candidate *o)
 {
-	const struct shms_candidate_name *first = &c->names[o->first - 1];
-
-	for (uint32_t at = first->next; at; at = c->names[at - 1].next) {
-		if (c->names[at - 1].store != first->store)
+	for (const struct shms_candidate_name *n = o->names->next; n; n = n->next) {
+		if (n->store != o->names->store)
 			return NULL;
 	}
-	return &c->stores[first->store];
+	return &c->stores[o->names->store];
 }
 
 static bool complete(const struct shms_candidate *o)
@@ -412,8 +450,8 @@ static struct shms_victim victim(const struct weighing *w, size_t i)
 		.clean = o->n_clean > 0,
 	};
 
-	for (uint32_t at = o->first; at; at = w->c->names[at - 1].next) {
-		const struct shms_candidate_store *s = &w->c->stores[w->c->names[at - 1].store];
+	for (const struct shms_candidate_name *n = o->names; n; n = n->next) {
+		const struct shms_candidate_store *s = &w->c->stores[n->store];
 		uint32_t weight = shms_victim_weight(&(struct shms_victim_store){
 			s->uss, w->share, since(w->now_ns, s->used_ns)});
 

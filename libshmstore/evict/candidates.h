@@ -25,7 +25,7 @@ struct shmstore_partition;
 #define SHMS_CANDIDATES_MAX 65536u
 
 struct shms_candidate_store {
-	uint32_t below; /* text: its directory, below the partition */
+	char *below;    /* its directory, below the partition */
 	uint64_t inode; /* of that directory */
 	bool takes_part;
 	bool own;     /* the one that wants the room */
@@ -35,12 +35,17 @@ struct shms_candidate_store {
 	/* of a few of its tier files: bytes on the disk, and of the objects */
 	uint64_t stored, original;
 	unsigned n_sampled;
+	/* Opened when first needed. The descriptors are our own, so that a lock taken by them is
+	 * not the store handle's. */
+	int objects_fd, clean_fd; /* -1: not open */
+	uint32_t n_use;
+	bool stuck; /* its names could not be locked: that was waited for once, and is not again */
 };
 
 struct shms_candidate_name {
+	struct shms_candidate_name *next; /* of this object */
 	uint32_t store;
-	uint32_t name; /* text */
-	uint32_t next; /* 1 + the next name of this object; 0 = none */
+	char name[];
 };
 
 struct shms_candidate {
@@ -48,8 +53,8 @@ struct shms_candidate {
 	uint64_t bytes;
 	int64_t used_ns; /* CLOCK_REALTIME */
 	uint64_t n_links;
+	struct shms_candidate_name *names;
 	uint32_t n_names;
-	uint32_t first;       /* 1 + its first name */
 	uint32_t user;        /* index */
 	uint32_t n_clean;     /* names that have a clean copy beside them */
 	uint32_t n_residents; /* of its links */
@@ -57,24 +62,38 @@ struct shms_candidate {
 };
 
 struct shms_candidates {
+	struct shmstore_partition *p;
 	struct shms_candidate *v;
-	struct shms_candidate_name *names;
 	struct shms_candidate_store *stores;
-	char *text;
-	size_t n, n_names, n_stores, n_text; /* first unused; their sizes: */
-	size_t v_size, names_size, stores_size, text_size;
+	size_t n, n_stores; /* first unused; their sizes: */
+	size_t v_size, stores_size;
+	uint32_t n_open; /* stores */
 	bool cut;
 };
 
-/* own_inode: the directory of the store that wants the room; 0 = none. 0, -ENOMEM, -EMFILE. */
+/*
+ * own_inode: the directory of the store that wants the room; 0 = none. only: the one inode that is
+ * looked for, whosever stores link it; 0: of the users' all. 0, -ENOMEM, -EMFILE.
+ */
 int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_user *users,
-			 size_t n_users, uint64_t own_inode, struct shms_candidates *ret);
+			 size_t n_users, uint64_t own_inode, uint64_t only,
+			 struct shms_candidates *ret);
 void shms_candidates_deinit(struct shms_candidates *c);
+/* *ret stays open until it is given back. 0, -ENOENT (the store has gone, or does not
+ * take part), -EMFILE, -errno. */
+int shms_candidates_open(struct shms_candidates *c, uint32_t store,
+			 const struct shms_candidate_store **ret);
+void shms_candidates_close(struct shms_candidates *c, uint32_t store);
+/*
+ * Sets the names of d to those of candidate i, with its stores open; s: the handle of the own
+ * store, or NULL. _end(), which frees the names, is owed in any case. 0, -ENOMEM, or as
+ * shms_candidates_open().
+ */
+struct shms_demote;
+int shms_candidates_names(struct shms_candidates *c, size_t i, struct shmstore *s,
+			  struct shms_demote *d);
+void shms_candidates_names_end(struct shms_candidates *c, size_t i, struct shms_demote *d);
 
-static inline const char *shms_candidates_text(const struct shms_candidates *c, uint32_t at)
-{
-	return c->text + at;
-}
 /* The candidates as victims, whose ids are indices into c->v. size: bytes of the partition. *ret
  * is to be freed. 0, -ENOMEM. */
 int shms_weigh(struct shms_candidates *c, uint64_t size, int64_t now_ns, struct shms_victim **ret,

@@ -126,8 +126,7 @@ static int open_object(struct shms_demote *d)
 {
 	const struct shms_demote_name *n = &d->names[0];
 
-	d->fd = shms_openat(n->objects_fd, n->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-			    0);
+	d->fd = shms_open_file(n->objects_fd, n->name, O_RDONLY);
 	if (d->fd < 0)
 		return errno == ELOOP || errno == ENOENT || errno == EAGAIN ? -EAGAIN : -errno;
 	if (fstat(d->fd, &d->st) < 0)
@@ -475,7 +474,7 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n,
 		shms_names_unlock_of(n->s, n->objects_fd);
 }
 
-/* Has the memory gone? A resident that nobody needs goes with it (residents.c
+/* Has the memory gone? A resident that nobody needs goes with it (tierdrop.c
  * says why under the lease). */
 static void look_at_memory(struct shms_demote *d)
 {

@@ -42,7 +42,6 @@ int shms_evict_run(const struct shms_evict_run *run);
 struct shms_evict_user {
 	uid_t uid;
 	struct shms_tier *t;
-	bool own;    /* t is the partition's, not ours to close */
 	int lock_fd; /* -1: not locked */
 	struct shms_residents residents;
 	bool full;   /* its disk is: nothing more is written */
@@ -58,11 +57,6 @@ struct shms_evict_users {
  * -EMFILE, -errno with detail. */
 int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret);
 void shms_evict_users_close(struct shms_evict_users *u);
-/*
- * Locks each; who is locked by another eviction is left out of it, unless it is waited for. tick:
- * as of shms_tier_lock(). 0, -errno.
- */
-int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(void *arg), void *arg);
 /* After the lock: what residents there are. 0, -errno. */
 int shms_evict_users_look(struct shms_evict_users *u);
 

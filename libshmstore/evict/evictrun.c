@@ -47,7 +47,6 @@ struct running {
 	struct shms_engine *engine;
 	struct shmstore *handle; /* of the own store, where it is its owner's */
 	struct shms_candidates c;
-	struct shms_storefds fds;
 	struct shms_pipeline pl;
 	struct shms_victim *v;
 	size_t n;
@@ -184,34 +183,31 @@ static int list_copies(struct running *k, struct giving_up *g)
 static void drop_name(struct running *k, struct shms_tier *t, const struct shms_candidate_name *n)
 {
 	struct shmstore *own = k->c.stores[n->store].own ? k->handle : NULL;
-	const struct shms_storefds_one *fds;
+	const struct shms_candidate_store *s;
 
-	if (shms_storefds_take(&k->fds, n->store, &fds) < 0)
+	if (shms_candidates_open(&k->c, n->store, &s) < 0)
 		return;
-	if (shms_names_lock_of(own, fds->objects_fd) == 0) {
-		shms_tier_release(t, fds->clean_fd, shms_candidates_text(&k->c, n->name));
-		shms_names_unlock_of(own, fds->objects_fd);
+	if (shms_names_lock_of(own, s->objects_fd) == 0) {
+		shms_tier_release(t, s->clean_fd, n->name);
+		shms_names_unlock_of(own, s->objects_fd);
 	}
-	shms_storefds_back(&k->fds, n->store);
+	shms_candidates_close(&k->c, n->store);
 }
 
 /* Do stores need the tier file of the object besides those that have a clean copy of it? Also where
  * that cannot be told. */
 static bool is_needed(struct running *k, const struct shms_candidate *o)
 {
-	const struct shms_storefds_one *fds;
+	const struct shms_candidate_store *s;
 	struct shms_stub stub;
 	int r = -ENOENT;
 
-	for (uint32_t at = o->first; at && r < 0; at = k->c.names[at - 1].next) {
-		const struct shms_candidate_name *n = &k->c.names[at - 1];
-
-		r = shms_storefds_take(&k->fds, n->store, &fds);
+	for (const struct shms_candidate_name *n = o->names; n && r < 0; n = n->next) {
+		r = shms_candidates_open(&k->c, n->store, &s);
 		if (r < 0)
 			continue;
-		r = shms_stub_read(fds->clean_fd, shms_candidates_text(&k->c, n->name), &stub,
-				   NULL);
-		shms_storefds_back(&k->fds, n->store);
+		r = shms_stub_read(s->clean_fd, n->name, &stub, NULL);
+		shms_candidates_close(&k->c, n->store);
 	}
 	/* The anchor is one more name. */
 	return r < 0 || stub.n_names > o->n_clean + 1u;
@@ -221,9 +217,10 @@ static bool is_needed(struct running *k, const struct shms_candidate *o)
 static void drop_copy(struct running *k, uint32_t candidate)
 {
 	const struct shms_candidate *o = &k->c.v[candidate];
+	const struct shms_candidate_name *n = is_needed(k, o) ? NULL : o->names;
 
-	for (uint32_t at = is_needed(k, o) ? 0 : o->first; at; at = k->c.names[at - 1].next)
-		drop_name(k, k->run->users->v[o->user].t, &k->c.names[at - 1]);
+	for (; n; n = n->next)
+		drop_name(k, k->run->users->v[o->user].t, n);
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -376,7 +373,6 @@ static void pass_without_disk(struct running *k)
 
 static void forget(struct running *k)
 {
-	shms_storefds_deinit(&k->fds);
 	shms_candidates_deinit(&k->c);
 	free(k->v);
 	free(k->state);
@@ -390,19 +386,16 @@ static int look(struct running *k)
 	const struct shms_evict_run *run = k->run;
 	struct shms_space space;
 	uint64_t own = run->s && !run->s->readonly ? run->s->dir_inode : 0;
-	int r = shms_candidates_find(run->p, run->users->v, run->users->n, own, &k->c);
+	int r = shms_candidates_find(run->p, run->users->v, run->users->n, own, 0, &k->c);
 
 	if (r == 0)
 		r = shms_error(shms_space(run->p->fd, &space));
 	if (r < 0)
 		return r;
 	k->state = calloc(k->c.n + 1, sizeof(*k->state));
-	r = k->state ? shms_storefds_init(&k->fds, run->p, &k->c) : -ENOMEM;
-	if (r == 0)
-		r = shms_weigh(&k->c, space.size, shms_now_real_ns(), &k->v, &k->n);
+	r = k->state ? shms_weigh(&k->c, space.size, shms_now_real_ns(), &k->v, &k->n) : -ENOMEM;
 	k->pl = (struct shms_pipeline){.c = &k->c,
 				       .users = run->users->v,
-				       .fds = &k->fds,
 				       .engine = k->engine,
 				       .s = k->handle,
 				       .settle = settle,

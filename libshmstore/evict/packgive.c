@@ -8,7 +8,6 @@
  */
 #include "packgive.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <stddef.h>
@@ -210,16 +209,12 @@ static int open_page(int storefd, const struct stat *store)
 /* The memory of the store's segments: a bound for the claims in its page. */
 static uint64_t most_of(int storefd)
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names(storefd, SHMS_DIR_SEGMENTS);
 	uint64_t sum = 0;
-	struct dirent *e;
 	struct stat st;
-	int r = shms_list_dir(storefd, SHMS_DIR_SEGMENTS, &dir);
 
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		sum += fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0
-			       ? shms_blocks(&st)
-			       : 0;
+	while (shms_names_next(&d))
+		sum += fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
 	return sum;
 }
 
@@ -228,16 +223,14 @@ static uint64_t most_of(int storefd)
 static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 		 bool (*fn)(int *page_fd, const struct words *w, void *arg), void *arg)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names_beneath(p->fd, SHMS_DIR_STORES);
 	uint64_t most;
 	struct words w;
 	struct stat st;
 	bool more = true;
-	int r = shms_gc_names(p->fd, SHMS_DIR_STORES, &dir);
 
-	while (more && (e = shms_readdir(dir, &r)) != NULL) {
-		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
+	while (more && shms_names_next(&d)) {
+		_fd_ int fd = shms_open_beneath(d.fd, d.name, O_RDONLY | O_DIRECTORY);
 		_fd_ int page_fd = -1;
 
 		if (fd < 0 || fstat(fd, &st) < 0 ||

@@ -23,9 +23,8 @@ struct shms_pipeline_slot {
 
 struct shms_pipeline {
 	/* in; borrowed */
-	const struct shms_candidates *c;
+	struct shms_candidates *c;
 	const struct shms_evict_user *users;
-	struct shms_storefds *fds;
 	struct shms_engine *engine;
 	struct shmstore *s; /* the handle of the own store; NULL = none */
 	/* One is over: d->error says how, and shmstore_error_detail() why. */
@@ -44,34 +43,5 @@ void shms_pipeline_put(struct shms_pipeline *pl, uint32_t candidate, bool mapped
 /* Until one or more are over; at once where none is under way. */
 void shms_pipeline_wait(struct shms_pipeline *pl);
 void shms_pipeline_drain(struct shms_pipeline *pl);
-
-/*
- * The candidates' stores, open: objects/ and clean/ of each, as many at
- * once as it takes and a few more. The descriptors are our own, so that a lock taken by
- * them is not the store handle's.
- */
-
-struct shms_storefds_one {
-	int objects_fd, clean_fd;
-	uint32_t n_use;
-	bool stuck; /* its names could not be locked: that was waited for once, and is not again */
-};
-
-struct shms_storefds {
-	struct shmstore_partition *p;
-	const struct shms_candidates *c;
-	struct shms_storefds_one *v; /* c->n_stores */
-	uint32_t n_open;
-};
-
-/* 0, -ENOMEM. */
-int shms_storefds_init(struct shms_storefds *f, struct shmstore_partition *p,
-		       const struct shms_candidates *c);
-void shms_storefds_deinit(struct shms_storefds *f);
-/* *ret stays open until it is given back. 0, -ENOENT (the store has gone, or does not
- * take part), -EMFILE, -errno. */
-int shms_storefds_take(struct shms_storefds *f, uint32_t store,
-		       const struct shms_storefds_one **ret);
-void shms_storefds_back(struct shms_storefds *f, uint32_t store);
 
 #endif

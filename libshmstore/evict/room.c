@@ -6,7 +6,6 @@
  */
 #include "room.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -238,18 +237,17 @@ static uint64_t bytes_of(struct others *o, int at, const char *name, bool partit
 	_fd_ int fd =
 		o->n_looked++ < LOOKS ? shms_open_beneath(at, name, O_RDONLY | O_DIRECTORY) : -1;
 	struct shmstore_counters c = {0};
-	_dir_ DIR *dir = NULL;
 	struct shms_page page;
-	struct dirent *e;
-	int r = 0;
 
 	if (fd < 0)
 		return 0;
 	if (!partition && shms_page_read(fd, &page) == 0)
 		shms_page_counters(&page, &c);
-	if (partition && shms_list_dir(fd, SHMS_DIR_STORES, &dir) == 0) {
-		while ((e = shms_readdir(dir, &r)))
-			c.linked_bytes += bytes_of(o, dirfd(dir), e->d_name, false);
+	if (partition) {
+		_names_ struct shms_names d = shms_names(fd, SHMS_DIR_STORES);
+
+		while (shms_names_next(&d))
+			c.linked_bytes += bytes_of(o, d.fd, d.name, false);
 	}
 	/* A false word is nobody's size. */
 	return c.linked_bytes <= o->most && c.pool_bytes <= o->most ? c.linked_bytes + c.pool_bytes
@@ -262,22 +260,19 @@ static bool add_others(int at, const char *path, ino_t own, bool partitions, uin
 		       char *ret, size_t size)
 {
 	struct others o = {.most = most};
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names(at, path);
 	bool strange = false;
-	struct dirent *e;
 	struct stat st;
-	int r = shms_list_dir(at, path, &dir);
 
-	while (o.n_looked < LOOKS && (e = shms_readdir(dir, &r))) {
-		if (e->d_name[0] == '.' ||
-		    (partitions && strncmp(e->d_name, "shmstore-", 9) != 0) ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    !S_ISDIR(st.st_mode) || st.st_ino == own)
+	while (o.n_looked < LOOKS && shms_names_next(&d)) {
+		if (d.name[0] == '.' || (partitions && strncmp(d.name, "shmstore-", 9) != 0) ||
+		    fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
+		    st.st_ino == own)
 			continue;
 		/* We cannot look into other users', but ended jobs may have left them. */
-		uint64_t bytes = bytes_of(&o, dirfd(dir), e->d_name, partitions);
+		uint64_t bytes = bytes_of(&o, d.fd, d.name, partitions);
 		if (bytes || st.st_uid != geteuid())
-			note(&o, st.st_uid, e->d_name, bytes);
+			note(&o, st.st_uid, d.name, bytes);
 	}
 	for (unsigned i = 0; i < o.n; i++) {
 		const char *says = i            ? ","

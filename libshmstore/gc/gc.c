@@ -58,12 +58,11 @@ static bool is_default_place(const char *below)
 /* Does fd hold nothing? 1, 0, -errno. */
 static int is_empty(int fd)
 {
-	_dir_ DIR *dir = NULL;
-	int r = shms_gc_names(fd, ".", &dir);
+	_names_ struct shms_names d = shms_names_beneath(fd, ".");
 
-	if (shms_readdir(dir, &r))
+	if (shms_names_next(&d))
 		return 0;
-	return r < 0 ? r : dir != NULL;
+	return d.error < 0 ? d.error : d.dir != NULL;
 }
 
 /* A directory that may be a store and has no page. The page of a store comes first and goes last,
@@ -124,26 +123,19 @@ static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static int note(struct shms_gc *g, const struct shms_walk_store *s, bool store)
+/* A store, or (number 0) what may be one half made. */
+static int note(const struct shms_walk_store *s, void *arg)
 {
+	struct shms_gc *g = arg;
+
 	if (SHMS_GROW(g->list, g->list_size, g->n_list, 1) < 0)
 		return -ENOMEM;
 	g->list[g->n_list] = (struct shms_gc_candidate){
-		.below = strdup(s->below), .store = store, .uid = s->st.st_uid};
+		.below = strdup(s->below), .store = s->number != 0, .uid = s->st.st_uid};
 	if (!g->list[g->n_list].below)
 		return -ENOMEM;
 	g->n_list++;
 	return 0;
-}
-
-static int note_store(const struct shms_walk_store *s, void *arg)
-{
-	return note(arg, s, true);
-}
-
-static int note_other(const struct shms_walk_store *s, void *arg)
-{
-	return note(arg, s, false);
 }
 
 static int note_unreadable(const char *path, const struct stat *st, int error, void *arg)
@@ -162,18 +154,15 @@ static int note_unreadable(const char *path, const struct stat *st, int error, v
  * never moved to their places. */
 static int half_made(struct shms_gc *g)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_gc_names(g->p->fd, ".", &dir);
+	_names_ struct shms_names d = shms_names_beneath(g->p->fd, ".");
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
+	while (shms_names_next(&d)) {
 		struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};
 
-		if (shms_unnamed_is(e->d_name) && shms_gc_half_made(dirfd(dir), e->d_name))
-			r = shms_gc_remove(g, &a, dirfd(dir), e->d_name, e->d_name,
-					   SHMS_GC_HALF_MADE);
+		if (shms_unnamed_is(d.name) && shms_gc_half_made(d.fd, d.name))
+			d.error = shms_gc_remove(g, &a, d.fd, d.name, d.name, SHMS_GC_HALF_MADE);
 	}
-	return r;
+	return d.error;
 }
 
 /* Descending, so that what is below a directory comes before it. */
@@ -186,7 +175,7 @@ static int by_path(const void *a, const void *b)
 static int run(struct shms_gc *g)
 {
 	struct shms_walk w = {
-		.store = note_store, .other = note_other, .unreadable = note_unreadable, .arg = g};
+		.store = note, .other = note, .unreadable = note_unreadable, .arg = g};
 	int r = shms_gc_peers(g);
 
 	if (r == 0)
@@ -278,13 +267,11 @@ static void sweep_one(struct shmstore_partition *p, int stores_fd, const char *n
 
 void shms_gc_sweep(struct shmstore_partition *p)
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names_beneath(p->fd, SHMS_DIR_STORES);
 	uint64_t now_ms = shms_now_boot_ms();
-	struct dirent *e;
-	int r = shms_gc_names(p->fd, SHMS_DIR_STORES, &dir);
 
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		sweep_one(p, dirfd(dir), e->d_name, now_ms);
+	while (shms_names_next(&d))
+		sweep_one(p, d.fd, d.name, now_ms);
 }
 
 /* ---- one store ------------------------------------------------------------------------------- */
@@ -292,35 +279,30 @@ void shms_gc_sweep(struct shmstore_partition *p)
 /* Gc of one store, for a caller that knows that its owner died and where it was: no walk,
  * no look at any other store. Steps, order and locks are those of gc (gc.c, gcstore.c). */
 
-static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			void *arg)
-{
-	uint64_t *first = arg, expiry;
-
-	(void)g;
-	(void)t;
-	(void)dirfd;
-	if (shms_lease_parse(name, &expiry) && expiry < *first)
-		*first = expiry;
-	return 0;
-}
-
 /* how soon a segment with leases is looked at again: it has one end for all of them */
 #define LEASED_AGAIN_MS 10000u
 
-static int first_segment(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			 void *arg)
+/* When the first lease of what the store has left ends; UINT64_MAX: it has none. */
+static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret)
 {
-	uint64_t *first = arg, again = g->now_ms + LEASED_AGAIN_MS;
+	_names_ struct shms_names leases = shms_names_beneath(t->fd, SHMS_DIR_HANDOFF);
+	_names_ struct shms_names segments = shms_names_beneath(t->fd, SHMS_DIR_SEGMENTS);
+	uint64_t expiry, again = g->now_ms + LEASED_AGAIN_MS;
 	struct shms_seglook l;
 
-	(void)t;
-	if (shms_seglook_open(dirfd, name, false, &l) < 0)
-		return 0;
-	if (again < *first && shms_segment_promised(&l.segment, g->now_ms))
-		*first = again;
-	shms_seglook_close(&l);
-	return 0;
+	*ret = UINT64_MAX;
+	while (shms_names_next(&leases)) {
+		if (shms_lease_parse(leases.name, &expiry) && expiry < *ret)
+			*ret = expiry;
+	}
+	while (again < *ret && shms_names_next(&segments)) {
+		if (shms_seglook_open(segments.fd, segments.name, false, &l) < 0)
+			continue;
+		if (shms_segment_promised(&l.segment, g->now_ms))
+			*ret = again;
+		shms_seglook_close(&l);
+	}
+	return leases.error ? leases.error : segments.error;
 }
 
 static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expiry_ms)
@@ -334,12 +316,7 @@ static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expir
 	/* Kept or not, nobody answers at its address. */
 	if (r == 0 && t->page.address[0])
 		r = shms_gc_peer_of(g, t->page.address, t->c->below);
-	*ret_expiry_ms = UINT64_MAX;
-	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, first_expiry, ret_expiry_ms);
-	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, first_segment, ret_expiry_ms);
-	return r;
+	return r == 0 ? first_expiry(g, t, ret_expiry_ms) : r;
 }
 
 /* *ret: the part of path below the partition, to be freed. 0, -EPERM: it is not there, -ENOMEM. */

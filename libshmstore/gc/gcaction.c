@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gcaction.c: what every part of gc does: says what it did, and takes names away.
- *
- * A dry run removes nothing: it counts in a set of inodes which names would be gone, so that the
- * last of several is the one that frees the bytes, as it would be in a run. A stub is an inode like
- * others: when the plan has taken all its names but the anchor, what would be forgotten then counts
- * too, and the anchor is noted as gone.
  */
 #include "gcaction.h"
 
@@ -87,37 +82,6 @@ int shms_gc_unsure(struct shms_gc *g, const char *below, uid_t uid, int error, c
 			    refused ? refused : strerror(-error));
 }
 
-/* A dry run's take of a name whose file's state is st. */
-static int note(void *arg, const struct stat *st, struct shms_tierdrop *io)
-{
-	struct shms_gc *g = arg;
-	struct shms_inode *i;
-
-	if (S_ISDIR(st->st_mode))
-		return shms_error(EISDIR);
-	i = shms_inodes_get(g->gone, st->st_ino);
-	if (!i)
-		return -ENOMEM;
-	if (++i->n_gone == st->st_nlink)
-		io->memory += shms_blocks(st);
-	return 0;
-}
-
-/* The same of any name, with what a stub would take with it. */
-static int count(struct shms_gc *g, struct shms_tier *t, int dirfd, const char *name,
-		 const struct stat *st, struct shms_tierdrop *io)
-{
-	const struct shms_inode *i;
-	struct shms_stub stub;
-	int r;
-
-	r = note(g, st, io);
-	if (r < 0 || !S_ISLNK(st->st_mode) || !t || shms_stub_read(dirfd, name, &stub, NULL) < 0)
-		return r;
-	i = shms_inodes_find(g->gone, st->st_ino);
-	return i && i->n_gone + 1 == st->st_nlink ? shms_gc_forget(g, t, stub.id, io) : 0;
-}
-
 int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret)
 {
 	struct shms_tier *t;
@@ -127,8 +91,24 @@ int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tie
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return shms_error(errno);
 	t = S_ISLNK(st.st_mode) ? shms_tierfind_user(&g->find, st.st_uid) : NULL;
-	return g->gone ? count(g, t, dirfd, name, &st, ret)
-		       : shms_remove_name(t, dirfd, name, &st, ret);
+	return shms_tierdrop_name(t, g->gone, dirfd, name, &st, ret);
+}
+
+int shms_gc_freed(struct shms_gc *g, struct shmstore_gc_action *a,
+		  const struct shms_tierdrop *freed, const char *below, const char *evidence)
+{
+	if (a->error == -ENOENT)
+		return 0; /* its receiver, owner or another gc was faster */
+	if (a->error == -ENOMEM)
+		return a->error;
+	a->bytes = freed->memory;
+	a->tier_bytes = freed->disk;
+	if (!a->error) {
+		g->report.n_tier += freed->n_files;
+		*(a->what == SHMSTORE_GC_LEASE ? &g->report.n_leases : &g->report.n_objects) +=
+			a->n_objects;
+	}
+	return shms_gc_tell(g, a, below, "%s", evidence);
 }
 
 int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, const char *name,
@@ -137,18 +117,7 @@ int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, c
 	struct shms_tierdrop freed;
 
 	a->error = shms_gc_take(g, dirfd, name, &freed);
-	if (a->error == -ENOENT)
-		return 0; /* its receiver, owner or another gc was faster */
-	if (a->error == -ENOMEM)
-		return a->error;
-	a->bytes = freed.memory;
-	a->tier_bytes = freed.disk;
-	if (!a->error) {
-		g->report.n_tier += freed.n_files;
-		*(a->what == SHMSTORE_GC_LEASE ? &g->report.n_leases : &g->report.n_objects) +=
-			a->n_objects;
-	}
-	return shms_gc_tell(g, a, below, "%s", evidence);
+	return shms_gc_freed(g, a, &freed, below, evidence);
 }
 
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret)
@@ -165,12 +134,6 @@ int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct 
 	ret->disk = shms_blocks(&st);
 	ret->n_files = 1;
 	return 0;
-}
-
-int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io)
-{
-	return shms_tierdrop_forget(t, id, g->gone ? &(struct shms_tierdrop_dry){note, g} : NULL,
-				    io);
 }
 
 bool shms_gc_half_made(int dirfd, const char *name)
@@ -201,22 +164,4 @@ int shms_gc_odd_tell(struct shms_gc *g, const struct shms_gc_odd *o, const char 
 				    "not a name that we make, nor are %llu others beside it",
 				    o->n - 1);
 	return shms_gc_kept(g, path, "not a name that we make");
-}
-
-int shms_gc_names(int fd, const char *name, DIR **ret)
-{
-	int r = 0, dir = shms_open_beneath(fd, name, O_RDONLY | O_DIRECTORY);
-
-	*ret = NULL;
-	if (dir < 0)
-		return dir == -ENOENT || dir == -ENOTDIR || dir == -ELOOP || dir == -EACCES ||
-				       dir == -EXDEV
-			       ? 0
-			       : shms_error(dir);
-	*ret = fdopendir(dir);
-	if (!*ret) {
-		r = shms_error(errno);
-		shms_close_fd(dir);
-	}
-	return r;
 }

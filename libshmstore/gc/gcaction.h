@@ -76,16 +76,17 @@ int shms_gc_unsure(struct shms_gc *g, const char *below, uid_t uid, int error, c
  * then. ret: what that frees. 0, -ENOENT (gone already), -errno. */
 int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret);
 /*
- * Takes the name away and tells it: a says what it is, and of how many objects. below, evidence: as
- * of shms_gc_tell(). 0, also where somebody was faster; fn's value, -ENOMEM.
+ * Tells of a name that was taken away, or not (a->error): a says what it is, and of how many
+ * objects. below, evidence: as of shms_gc_tell(). 0, also where somebody was faster; fn's value,
+ * -ENOMEM.
  */
+int shms_gc_freed(struct shms_gc *g, struct shmstore_gc_action *a,
+		  const struct shms_tierdrop *freed, const char *below, const char *evidence);
+/* Takes the name away and tells it. As shms_gc_freed(). */
 int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, const char *name,
 		   const char *below, const char *evidence);
 /* The same as shms_gc_take() on the disk. */
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret);
-/* The tier file, resident and anchor of an id that nobody names. 0, -errno. */
-int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io);
-
 /* Has the one that made the file of that name, which is of unnamed.h's form, died before it had its
  * own? Nobody has it open then. */
 bool shms_gc_half_made(int dirfd, const char *name);
@@ -100,10 +101,6 @@ void shms_gc_odd_note(struct shms_gc_odd *o, const char *name);
 /* below: of the directory. As shms_gc_tell(). */
 int shms_gc_odd_tell(struct shms_gc *g, const struct shms_gc_odd *o, const char *below);
 
-/* Opens the directory name of fd for reading its names. *ret is NULL where there is none,
- * or none that we may read. */
-int shms_gc_names(int fd, const char *name, DIR **ret);
-
 /*
  * gcstore.c: what gc does with one store. Opens the store or directory c. -ENOENT: there is none;
  * -EPERM; -EMFILE, -ENOMEM. ret is written on success only.
@@ -111,13 +108,7 @@ int shms_gc_names(int fd, const char *name, DIR **ret);
 int shms_gc_target_open(struct shms_gc *g, const struct shms_gc_candidate *c,
 			struct shms_gc_target *ret);
 void shms_gc_target_close(struct shms_gc_target *t);
-/* Calls fn for each name in a part of a store. As all that follow: 0, fn's value, -ENOMEM,
- * -EMFILE. */
-int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
-		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
-				const char *name, void *arg),
-		      void *arg);
-/* The owner lives. */
+/* The owner lives. As all that follow: 0, fn's value, -ENOMEM, -EMFILE. */
 int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t);
 /* The owner is dead, and we hold the lock: what its page says decides, which is in t->page then.
  * A kept store's lock ends. */

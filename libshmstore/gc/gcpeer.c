@@ -82,13 +82,11 @@ static int peer(struct shms_gc *g, int peers_fd, const char *name)
 
 int shms_gc_peers(struct shms_gc *g)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_gc_names(g->p->fd, SHMS_DIR_PEERS, &dir);
+	_names_ struct shms_names d = shms_names_beneath(g->p->fd, SHMS_DIR_PEERS);
 
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		r = peer(g, dirfd(dir), e->d_name);
-	return r;
+	while (shms_names_next(&d))
+		d.error = peer(g, d.fd, d.name);
+	return d.error;
 }
 
 int shms_gc_peer_of(struct shms_gc *g, const char *address, const char *below)

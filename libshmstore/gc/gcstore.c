@@ -24,49 +24,26 @@
 #include "transient.h"
 #include "unnamed.h"
 
-int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
-		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
-				const char *name, void *arg),
-		      void *arg)
-{
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_gc_names(t->fd, part, &dir);
-
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		r = fn(g, t, dirfd(dir), e->d_name, arg);
-	return r;
-}
-
-/* Takes one file of a store away and tells it. part: the store's directory that name is in, open as
- * dirfd. 0, fn's value, -ENOMEM. */
-static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part,
-		    const char *name, enum shmstore_gc_what what, const char *evidence)
+/* Takes the name at hand of a store's part away and tells it. 0, fn's value, -ENOMEM. */
+static int take_one(struct shms_gc *g, struct shms_gc_target *t, const char *part,
+		    const struct shms_names *d, enum shmstore_gc_what what, const char *evidence)
 {
 	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
-	_free_ char *below = shms_printed("%s/%s/%s", t->c->below, part, name);
+	_free_ char *below = shms_printed("%s/%s/%s", t->c->below, part, d->name);
 
-	return below ? shms_gc_remove(g, &a, dirfd, name, below, evidence) : -ENOMEM;
+	return below ? shms_gc_remove(g, &a, d->fd, d->name, below, evidence) : -ENOMEM;
 }
 
 /* ---- a dead store that nobody keeps ---------------------------------------------------------- */
 
-/* A dry run's remover. */
-static int count_name(void *arg, int dirfd, const char *name, struct shms_tierdrop *io)
-{
-	return shms_gc_take(arg, dirfd, name, io);
-}
-
 static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 {
-	struct shms_teardown d = {.p = g->p};
+	struct shms_teardown d = {.p = g->p, .gone = g->gone};
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_STORE};
 	unsigned long long left;
 	struct stat st;
 
 	d.tier = fstat(t->fd, &st) == 0 ? shms_tierfind_user(&g->find, st.st_uid) : NULL;
-	if (g->gone)
-		d.remover = (struct shms_remover){count_name, g};
 	shms_teardown_store(t->parentfd, t->name, t->fd, t->now_ms, &d);
 	if (g->gone && d.error == -ENOMEM)
 		return d.error;
@@ -78,15 +55,15 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 				    t->page.pid, left);
 	g->report.n_objects += d.n_objects;
 	g->report.n_leases += d.n_leases;
-	g->report.n_tier += d.tier_freed.n_files;
+	g->report.n_tier += d.freed.n_files;
 	if (d.error) { /* what went, went */
-		g->report.freed += d.freed;
-		g->report.tier_freed += d.tier_freed.disk;
+		g->report.freed += d.freed.memory;
+		g->report.tier_freed += d.freed.disk;
 	} else if (!left) {
 		g->report.n_stores++;
 	}
-	a.bytes = d.freed;
-	a.tier_bytes = d.tier_freed.disk;
+	a.bytes = d.freed.memory;
+	a.tier_bytes = d.freed.disk;
 	a.n_objects = d.n_objects + d.n_leases;
 	a.error = d.error;
 	if (left)
@@ -100,56 +77,67 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 
 /* ---- stores that stay ------------------------------------------------------------------------ */
 
-static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			 void *arg)
+static int expired_leases(struct shms_gc *g, struct shms_gc_target *t)
 {
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_HANDOFF);
 	uint64_t expiry;
 
-	(void)arg;
-	if (!shms_lease_parse(name, &expiry) || expiry > t->now_ms)
-		return 0;
-	return take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
-			g->end_leases             ? "the lease is to end before its time"
-			: t->now_ms == UINT64_MAX ? "the lease is of another boot"
-						  : "the lease has ended, and nobody took it");
+	while (shms_names_next(&d)) {
+		if (!shms_lease_parse(d.name, &expiry) || expiry > t->now_ms)
+			continue;
+		d.error = take_one(g, t, SHMS_DIR_HANDOFF, &d, SHMSTORE_GC_LEASE,
+				   g->end_leases ? "the lease is to end before its time"
+				   : t->now_ms == UINT64_MAX
+					   ? "the lease is of another boot"
+					   : "the lease has ended, and nobody took it");
+	}
+	return d.error;
 }
 
-static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-		     void *arg)
+static int pool_files(struct shms_gc *g, struct shms_gc_target *t)
 {
-	(void)arg;
-	return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_RECYCLE);
+
+	while (shms_names_next(&d))
+		d.error = take_one(
+			g, t, SHMS_DIR_RECYCLE, &d, SHMSTORE_GC_POOL,
 			"kept for the next put of an owner that is dead: the lock is free");
+	return d.error;
 }
 
-static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			  void *arg)
+static int orphan_sidecars(struct shms_gc *g, struct shms_gc_target *t)
 {
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_OBJECTS);
 	unsigned char key[SHMS_NAME_SIZE];
 	char hashed[SHMS_NAME_SIZE];
 	size_t n;
 
-	(void)arg;
-	if (shms_name_decode(name, key, &n) != SHMS_NAME_SIDECAR)
-		return 0;
-	snprintf(hashed, sizeof(hashed), "%%h%s", name + 2);
-	if (shms_lookup(dirfd, hashed) == 0 || errno != ENOENT)
-		return 0;
-	return take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
-			"the key of an object that is gone, in a store whose owner is dead");
+	while (shms_names_next(&d)) {
+		if (shms_name_decode(d.name, key, &n) != SHMS_NAME_SIDECAR)
+			continue;
+		snprintf(hashed, sizeof(hashed), "%%h%s", d.name + 2);
+		if (shms_lookup(d.fd, hashed) < 0 && errno == ENOENT)
+			d.error = take_one(g, t, SHMS_DIR_OBJECTS, &d, SHMSTORE_GC_TORN,
+					   "the key of an object that is gone, in a store whose "
+					   "owner is dead");
+	}
+	return d.error;
 }
 
-/* A file for the owner's next puts; or one that was to get a name elsewhere, whose maker, not
- * always the owner, may be gone. */
-static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			 void *arg)
+/* Files for the owner's next puts, which are counted; and those that were to get a name elsewhere,
+ * whose maker, not always the owner, may be gone. */
+static int recycled_files(struct shms_gc *g, struct shms_gc_target *t, unsigned long long *io_n)
 {
-	if (!shms_unnamed_is(name))
-		++*(unsigned long long *)arg;
-	else if (shms_gc_half_made(dirfd, name))
-		return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_TORN,
-				SHMS_GC_HALF_MADE);
-	return 0;
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_RECYCLE);
+
+	while (shms_names_next(&d)) {
+		if (!shms_unnamed_is(d.name))
+			++*io_n;
+		else if (shms_gc_half_made(d.fd, d.name))
+			d.error = take_one(g, t, SHMS_DIR_RECYCLE, &d, SHMSTORE_GC_TORN,
+					   SHMS_GC_HALF_MADE);
+	}
+	return d.error;
 }
 
 /* Tells of names in a part of the store that are neither leases nor those of objects. */
@@ -158,19 +146,20 @@ static int odd_names(struct shms_gc *g, struct shms_gc_target *t, const char *pa
 	unsigned char key[SHMS_NAME_SIZE];
 	struct shms_gc_odd odd = {.n = 0};
 	_free_ char *below = NULL;
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
 	uint64_t expiry;
 	size_t n;
-	int r = g->fn ? shms_gc_names(t->fd, part, &dir) : 0;
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (leases ? !shms_lease_parse(e->d_name, &expiry)
-			   : shms_name_decode(e->d_name, key, &n) == SHMS_NAME_FOREIGN)
-			shms_gc_odd_note(&odd, e->d_name);
+	if (!g->fn)
+		return 0;
+	_names_ struct shms_names d = shms_names_beneath(t->fd, part);
+
+	while (shms_names_next(&d)) {
+		if (leases ? !shms_lease_parse(d.name, &expiry)
+			   : shms_name_decode(d.name, key, &n) == SHMS_NAME_FOREIGN)
+			shms_gc_odd_note(&odd, d.name);
 	}
-	if (r < 0 || !odd.n)
-		return r;
+	if (d.error < 0 || !odd.n)
+		return d.error;
 	below = shms_printed("%s/%s", t->c->below, part);
 	return below ? shms_gc_odd_tell(g, &odd, below) : -ENOMEM;
 }
@@ -196,23 +185,25 @@ static int tell_leases(struct shms_gc *g, struct shms_gc_target *t, const char *
 			    "leases of packed objects have ended, and nobody took them: %u", n);
 }
 
-/* In a segment that this store has a link of, dead stores' places are given back, and leases that
+/* In segments that this store has a link of, dead stores' places are given back, and leases that
  * have ended; nothing of the store's own goes. */
-static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-			  void *arg)
+static int segment_places(struct shms_gc *g, struct shms_gc_target *t)
 {
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_SEGMENTS);
 	struct shms_segrescued done;
 	struct shms_seglook l;
 	uint32_t n_leases;
 
-	(void)arg;
-	if (g->gone || shms_seglook_open(dirfd, name, true, &l) < 0)
-		return 0; /* what is damaged verify tells of */
-	n_leases = shms_segrescue_leases(&l, g->now_ms);
-	if (shms_segrescue(&l, NULL, g->now_ms, &done) == 0)
-		g->report.freed += done.freed;
-	shms_seglook_close(&l);
-	return n_leases ? tell_leases(g, t, name, n_leases) : 0;
+	while (!g->gone && shms_names_next(&d)) {
+		if (shms_seglook_open(d.fd, d.name, true, &l) < 0)
+			continue; /* what is damaged verify tells of */
+		n_leases = shms_segrescue_leases(&l, g->now_ms);
+		if (shms_segrescue(&l, NULL, g->now_ms, &done) == 0)
+			g->report.freed += done.freed;
+		shms_seglook_close(&l);
+		d.error = n_leases ? tell_leases(g, t, d.name, n_leases) : 0;
+	}
+	return d.error;
 }
 
 /* ---- clean/ ---------------------------------------------------------------------------------- */
@@ -227,16 +218,12 @@ static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd
  * at again with the store's names locked, and only then removed. Where nothing looks
  * so, the lock is not asked for.
  */
-struct cleaning {
-	int objects_fd; /* of our own, for the lock */
-	bool locked;
-};
 
 /* The generation of the object in the regular file called name. False: it cannot be told now. */
 static bool generation_of(int dirfd, const char *name, uint64_t *ret)
 {
 	struct shms_superblock sb;
-	_fd_ int fd = shms_openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	_fd_ int fd = shms_open_file(dirfd, name, O_RDONLY);
 
 	if (fd < 0 || shms_pread_all(fd, &sb, sizeof(sb), 0) != sizeof(sb))
 		return false;
@@ -275,39 +262,30 @@ static const char *judge_clean(struct shms_gc *g, int objects_fd, int clean_fd, 
 	return NULL;
 }
 
-static int clean_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
-		      void *arg)
-{
-	struct cleaning *c = arg;
-	const char *why = judge_clean(g, c->objects_fd, dirfd, name);
-	int r;
-
-	if (!why)
-		return 0;
-	if (!c->locked) {
-		r = shms_tier_lock_names(c->objects_fd);
-		if (r < 0)
-			return shms_gc_kept(g, t->c->below,
-					    "something in its clean/ may be garbage, but another "
-					    "process holds its names");
-		c->locked = true;
-		why = judge_clean(g, c->objects_fd, dirfd, name);
-	}
-	return why ? take_one(g, t, dirfd, SHMS_DIR_CLEAN, name, SHMSTORE_GC_TORN, why) : 0;
-}
-
 static int clean(struct shms_gc *g, struct shms_gc_target *t)
 {
-	struct cleaning c = {.objects_fd = shms_open_dir(t->fd, SHMS_DIR_OBJECTS)};
-	int r;
+	_names_ struct shms_names d = shms_names_beneath(t->fd, SHMS_DIR_CLEAN);
+	/* of our own, for the lock */
+	_locked_ int objects_fd = shms_open_dir(t->fd, SHMS_DIR_OBJECTS);
+	bool locked = false;
+	const char *why;
 
-	if (c.objects_fd == -EMFILE || c.objects_fd == -ENFILE || c.objects_fd == -ENOMEM)
-		return shms_error(c.objects_fd);
-	if (c.objects_fd < 0)
-		return 0;
-	r = shms_gc_each_name(g, t, SHMS_DIR_CLEAN, clean_name, &c);
-	shms_unlock_fd(c.objects_fd);
-	return r;
+	if (objects_fd < 0)
+		return shms_fatal(objects_fd) ? shms_error(objects_fd) : 0;
+	while (shms_names_next(&d)) {
+		why = judge_clean(g, objects_fd, d.fd, d.name);
+		if (why && !locked) {
+			if (shms_tier_lock_names(objects_fd) < 0)
+				return shms_gc_kept(g, t->c->below,
+						    "something in its clean/ may be garbage, but "
+						    "another process holds its names");
+			locked = true;
+			why = judge_clean(g, objects_fd, d.fd, d.name);
+		}
+		if (why)
+			d.error = take_one(g, t, SHMS_DIR_CLEAN, &d, SHMSTORE_GC_TORN, why);
+	}
+	return d.error;
 }
 
 /* ---- a store --------------------------------------------------------------------------------- */
@@ -316,18 +294,18 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 {
 	unsigned long long n_pool = 0;
 	_free_ char *below = NULL;
-	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+	int r = expired_leases(g, t);
 
 	if (r == 0)
 		r = clean(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
+		r = segment_places(g, t);
 	if (r == 0 && !g->gone)
 		g->report.freed += shms_pool_take_one(t->fd, SHMS_RECYCLE_AGE_NS);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, recycled_file, &n_pool);
+		r = recycled_files(g, t, &n_pool);
 	if (r < 0 || r > 0 || n_pool == 0)
 		return r;
 	below = shms_printed("%s/%s", t->c->below, SHMS_DIR_RECYCLE);
@@ -341,17 +319,17 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 /* Steps that may run beside a new owner come last, unlocked: slow, they must keep nobody out. */
 static int kept_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 {
-	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+	int r = expired_leases(g, t);
 
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, pool_file, NULL);
+		r = pool_files(g, t);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
+		r = orphan_sidecars(g, t);
 	*io_lock = shms_unlock_fd(*io_lock);
 	if (r == 0)
 		r = clean(g, t);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
+		r = segment_places(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)

@@ -80,15 +80,7 @@ static int tell(struct tiering *t, struct shmstore_gc_action *a, const char *nam
 {
 	_free_ char *path = shms_printed("%s/%s", t->side, name);
 
-	if (!path)
-		return -ENOMEM;
-	if (a->error == -ENOMEM)
-		return a->error;
-	a->bytes = freed->memory;
-	a->tier_bytes = freed->disk;
-	if (!a->error)
-		t->g->report.n_tier += freed->n_files;
-	return shms_gc_tell(t->g, a, path, "%s", evidence);
+	return path ? shms_gc_freed(t->g, a, freed, path, evidence) : -ENOMEM;
 }
 
 /* Is the anchor's stub named by nothing else, in a dry run after what was planned? */
@@ -99,42 +91,36 @@ static bool alone(const struct shms_gc *g, const struct stat *anchor)
 	return anchor->st_nlink - (i ? i->n_gone : 0) == 1;
 }
 
-static int one_anchor(struct tiering *t, const struct shms_tierscan_user *user, const char *name,
-		      uint64_t id)
+static int one_anchor(struct tiering *t, struct shms_tier *user, const char *name, uint64_t id)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_ANCHOR};
 	struct shms_tierdrop freed = {0};
-	struct shms_tier *tier;
 	struct stat st;
 
-	if (fstatat(user->anchors_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
+	if (fstatat(user->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode) ||
+	    !alone(t->g, &st))
 		return 0;
-	tier = alone(t->g, &st) ? shms_tierfind_user(&t->g->find, user->uid) : NULL;
-	if (!tier)
-		return 0;
-	a.error = shms_gc_forget(t->g, tier, id, &freed);
+	a.error = shms_tierdrop_forget(user, id, t->g->gone, &freed);
 	return tell(t, &a, name, &freed, "no store names the object any more");
 }
 
 /* A resident beside whose name there is no anchor. */
-static int one_resident(struct tiering *t, const struct shms_tierscan_user *user, const char *name,
-			uint64_t id)
+static int one_resident(struct tiering *t, struct shms_tier *user, const char *name, uint64_t id)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN, .n_objects = 1};
 	char anchor[SHMS_TIER_NAME];
 	_free_ char *path = NULL;
 
 	shms_tier_anchor_name(id, anchor);
-	if (shms_lookup(user->anchors_fd, anchor) == 0 || errno != ENOENT)
+	if (shms_lookup(user->dir_fd, anchor) == 0 || errno != ENOENT)
 		return 0;
 	path = shms_printed("%s/%s", t->side, name);
-	return path ? shms_gc_remove(t->g, &a, user->anchors_fd, name, path,
+	return path ? shms_gc_remove(t->g, &a, user->dir_fd, name, path,
 				     "a promoted object of which no store holds a stub any more")
 		    : -ENOMEM;
 }
 
-static int one_of_anchors(struct tiering *t, const struct shms_tierscan_user *user,
-			  const char *name)
+static int one_of_anchors(struct tiering *t, struct shms_tier *user, const char *name)
 {
 	uint64_t id;
 
@@ -147,7 +133,7 @@ static int one_of_anchors(struct tiering *t, const struct shms_tierscan_user *us
 	return 0;
 }
 
-static int one_of_files(struct tiering *t, const struct shms_tierscan_user *user, const char *name)
+static int one_of_files(struct tiering *t, struct shms_tier *user, const char *name)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TIER};
 	const char *evidence = "a tier file without an anchor: no store names it";
@@ -158,7 +144,7 @@ static int one_of_files(struct tiering *t, const struct shms_tierscan_user *user
 
 	if (shms_tier_parse_name(name, NULL, &id) == 0) {
 		shms_tier_anchor_name(id, anchor);
-		if (shms_lookup(user->anchors_fd, anchor) == 0 || errno != ENOENT)
+		if (shms_lookup(user->dir_fd, anchor) == 0 || errno != ENOENT)
 			return 0;
 	} else if (shms_tierscan_tmp(user->files_fd, name, &writing)) {
 		evidence = "half a tier file: its writer is dead";
@@ -169,30 +155,28 @@ static int one_of_files(struct tiering *t, const struct shms_tierscan_user *user
 	if (writing)
 		return 0;
 	a.error = shms_gc_take_file(t->g, user->files_fd, name, &freed);
-	return a.error == -ENOENT ? 0 : tell(t, &a, name, &freed, evidence);
+	return tell(t, &a, name, &freed, evidence);
 }
 
-static int each_name(struct tiering *t, const struct shms_tierscan_user *user, int fd,
-		     int (*fn)(struct tiering *t, const struct shms_tierscan_user *user,
-			       const char *name))
+static int each_name(struct tiering *t, struct shms_tier *user, int fd,
+		     int (*fn)(struct tiering *t, struct shms_tier *user, const char *name))
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = fd < 0 ? 0 : shms_gc_names(fd, ".", &dir);
+	if (fd < 0)
+		return 0;
+	_names_ struct shms_names d = shms_names_beneath(fd, ".");
 
 	t->odd.n = 0;
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		r = fn(t, user, e->d_name);
-	return r ? r : shms_gc_odd_tell(t->g, &t->odd, t->side);
+	while (shms_names_next(&d))
+		d.error = fn(t, user, d.name);
+	return d.error ? d.error : shms_gc_odd_tell(t->g, &t->odd, t->side);
 }
 
-static int on_user(const struct shms_tierscan_user *user, void *arg)
+static int on_user(struct shms_tier *user, void *arg)
 {
 	struct shms_gc *g = arg;
 	char below[32];
 	_free_ char *files = NULL;
 	struct tiering t = {.g = g, .side = below};
-	struct shms_tier *tier;
 	int r;
 
 	snprintf(below, sizeof(below), SHMS_DIR_TIER "/%u", (unsigned)user->uid);
@@ -204,18 +188,18 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	files = shms_printed("%s/%s/%u", g->find.config->path, g->p->uuid, (unsigned)user->uid);
 	if (!files)
 		return -ENOMEM;
-	if (user->anchors_fd < 0)
+	if (user->dir_fd < 0)
 		return shms_gc_kept(
 			g, files,
 			"the anchors of these tier files are not where they should be: %s/%s",
 			g->p->path, below);
-	r = each_name(&t, user, user->anchors_fd, one_of_anchors);
+	r = each_name(&t, user, user->dir_fd, one_of_anchors);
 	t.side = files;
 	if (r == 0)
 		r = each_name(&t, user, user->files_fd, one_of_files);
 	/* A killed process left the user's count too high. */
-	if (r == 0 && !g->gone && (tier = shms_tierfind_user(&g->find, user->uid)) != NULL)
-		shms_tierroom_recount(tier);
+	if (r == 0 && !g->gone)
+		shms_tierroom_recount(user);
 	return r;
 }
 
@@ -230,14 +214,10 @@ static int torn_text(struct shms_gc *g, int dirfd, const char *name, const char 
 	if (dirfd < 0 || shms_lookup(dirfd, name) < 0)
 		return 0;
 	a.error = shms_gc_take(g, dirfd, name, &freed);
-	if (a.error == -ENOENT || a.error == -ENOMEM)
-		return a.error == -ENOENT ? 0 : a.error;
 	/* The mark is on the disk, the configuration in memory. */
-	a.bytes = path[0] == '/' ? 0 : freed.memory;
-	a.tier_bytes = path[0] == '/' ? freed.memory : 0;
-	if (!a.error)
-		g->report.n_objects++;
-	return shms_gc_tell(g, &a, path, "half written: who set the tier was killed");
+	if (path[0] == '/')
+		freed = (struct shms_tierdrop){.disk = freed.memory};
+	return shms_gc_freed(g, &a, &freed, path, "half written: who set the tier was killed");
 }
 
 static int torn_texts(struct shms_gc *g)
@@ -333,45 +313,41 @@ static int take(struct away *a, int fd, const char *name)
 
 static int empty_user(struct away *a, const char *name)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names_beneath(a->root_fd, name);
 	uint64_t left = a->n_left;
-	int r = shms_gc_names(a->root_fd, name, &dir);
 
-	if (r < 0 || !dir) {
+	if (!d.dir) {
 		a->n_left++;
-		return r;
+		return d.error;
 	}
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (is_file(dirfd(dir), e->d_name))
-			r = take(a, dirfd(dir), e->d_name);
+	while (shms_names_next(&d)) {
+		if (is_file(d.fd, d.name))
+			d.error = take(a, d.fd, d.name);
 		else
 			a->n_left++;
 	}
-	if (r == 0 && a->n_left == left && !a->g->gone &&
+	if (d.error == 0 && a->n_left == left && !a->g->gone &&
 	    unlinkat(a->root_fd, name, AT_REMOVEDIR) < 0)
 		a->n_left += errno != ENOENT;
-	return r;
+	return d.error;
 }
 
 static int empty_root(struct away *a)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_gc_names(a->root_fd, ".", &dir);
+	_names_ struct shms_names d = shms_names_beneath(a->root_fd, ".");
 	uid_t uid;
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (strcmp(e->d_name, SHMS_TIERMARK_FILE) == 0)
+	while (shms_names_next(&d)) {
+		if (strcmp(d.name, SHMS_TIERMARK_FILE) == 0)
 			continue;
-		if (shms_tier_uid(e->d_name, &uid))
-			r = empty_user(a, e->d_name);
-		else if (strcmp(e->d_name, SHMS_TIERMARK_NEW) == 0)
-			r = take(a, a->root_fd, e->d_name);
+		if (shms_tier_uid(d.name, &uid))
+			d.error = empty_user(a, d.name);
+		else if (strcmp(d.name, SHMS_TIERMARK_NEW) == 0)
+			d.error = take(a, a->root_fd, d.name);
 		else
 			a->n_left++;
 	}
-	return r;
+	return d.error;
 }
 
 static int remove_root(struct shms_gc *g, int disk_fd, const char *name, int root_fd,
@@ -442,24 +418,20 @@ static int one_partition(struct shms_gc *g, int disk_fd, const char *name)
 
 int shms_gc_away(struct shms_gc *g)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = 0, fd = g->find.config ? open(g->find.config->path,
-					      O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK)
-				       : -1;
+	int fd = g->find.config ? open(g->find.config->path,
+				       O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK)
+				: -1;
 
 	if (fd < 0)
 		return 0;
-	dir = fdopendir(fd);
-	if (!dir) {
-		r = shms_error(errno);
-		shms_close_fd(fd);
-	}
-	while ((e = shms_readdir(dir, &r)) != NULL) {
+	_names_ struct shms_names d = shms_names_of(fd);
+
+	d.error = shms_error(d.error);
+	while (shms_names_next(&d)) {
 		/* By a uuid's name. */
-		if (strlen(e->d_name) == 36 && strspn(e->d_name, "0123456789abcdef-") == 36 &&
-		    strcmp(e->d_name, g->p->uuid) != 0)
-			r = one_partition(g, dirfd(dir), e->d_name);
+		if (strlen(d.name) == 36 && strspn(d.name, "0123456789abcdef-") == 36 &&
+		    strcmp(d.name, g->p->uuid) != 0)
+			d.error = one_partition(g, d.fd, d.name);
 	}
-	return r == -EIO ? 0 : r;
+	return d.error == -EIO ? 0 : d.error;
 }

@@ -12,7 +12,6 @@
  * Killed between the unlink and the booking: the store's ledger shows a pool that is too large by
  * that file, till the owner is gone.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
@@ -41,19 +40,16 @@ static bool is_old(const struct stat *st, uint64_t age_ns)
 
 uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 {
+	_names_ struct shms_names d = shms_names_beneath(storefd, SHMS_DIR_RECYCLE);
 	uint64_t freed = 0, n = 0, bytes = 0;
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
 	struct stat st;
 
-	if (shms_gc_names(storefd, SHMS_DIR_RECYCLE, &dir) < 0 || !dir ||
-	    flock(dirfd(dir), LOCK_EX | LOCK_NB) < 0)
+	if (!d.dir || flock(d.fd, LOCK_EX | LOCK_NB) < 0)
 		return 0;
-	while ((e = readdir(dir)) != NULL) {
-		if (e->d_name[0] != SHMS_RECYCLE_COLD ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    !S_ISREG(st.st_mode) || !is_old(&st, age_ns) ||
-		    unlinkat(dirfd(dir), e->d_name, 0) < 0)
+	while (shms_names_next(&d)) {
+		if (d.name[0] != SHMS_RECYCLE_COLD ||
+		    fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+		    !is_old(&st, age_ns) || unlinkat(d.fd, d.name, 0) < 0)
 			continue;
 		n++;
 		bytes += shms_blocks(&st);
@@ -62,7 +58,7 @@ uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 	}
 	if (n)
 		shms_page_pool_taken(storefd, n, bytes);
-	flock(dirfd(dir), LOCK_UN);
+	flock(d.fd, LOCK_UN);
 	return freed;
 }
 
@@ -71,17 +67,15 @@ static uint64_t take_packed(int storefd, uint64_t now_ms, bool *io_again)
 {
 	struct shms_seglook l;
 	struct shms_page page;
-	_dir_ DIR *dir = NULL;
 	uint64_t freed = 0;
-	struct dirent *e;
-	int r = 0;
 
 	if (shms_page_read(storefd, &page) < 0 ||
-	    !atomic_load_explicit(&page.packed.looks, memory_order_relaxed) ||
-	    shms_gc_names(storefd, SHMS_DIR_SEGMENTS, &dir) < 0)
+	    !atomic_load_explicit(&page.packed.looks, memory_order_relaxed))
 		return 0;
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_seglook_open(dirfd(dir), e->d_name, true, &l) < 0)
+	_names_ struct shms_names d = shms_names_beneath(storefd, SHMS_DIR_SEGMENTS);
+
+	while (shms_names_next(&d)) {
+		if (shms_seglook_open(d.fd, d.name, true, &l) < 0)
 			continue;
 		if (memcmp(l.segment.owner_uuid, page.uuid, sizeof(page.uuid)) == 0)
 			freed += shms_seguse_take(&l, now_ms, io_again);
@@ -92,19 +86,17 @@ static uint64_t take_packed(int storefd, uint64_t now_ms, bool *io_again)
 
 uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool *ret_again)
 {
+	_names_ struct shms_names d = shms_names_beneath(p->fd, SHMS_DIR_STORES);
 	uint64_t freed = 0, packed = 0, now_ms = shms_now_boot_ms();
 	bool vain = now_ms - atomic_load_explicit(&p->vain_ms, memory_order_relaxed) <
 		    SHMS_SEGUSE_AGAIN_MS;
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
 	struct stat st;
-	int r = 0;
 
 	*ret_again = false;
-	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)
+	if (!d.dir)
 		return 0;
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
+	while (shms_names_next(&d)) {
+		_fd_ int fd = shms_open_beneath(d.fd, d.name, O_RDONLY | O_DIRECTORY);
 
 		if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != uid)
 			continue;
@@ -116,28 +108,21 @@ uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool
 	return freed + packed;
 }
 
-/* ---- what tickets of dead stores keep -------------------------------------------------------- */
-
-/* The memory that tickets of dead stores keep. */
+/* ---- the memory that tickets of dead stores keep --------------------------------------------- */
 
 #define COARSE_NS 20000000 /* files' times are of the last tick */
 
 struct lease {
-	const char *name;
 	uint64_t expiry_ms;
 	struct stat st;
 };
 
 /* The next lease of a file in the directory; false: there are no more. */
-static bool next_lease(DIR *dir, struct lease *ret)
+static bool next_lease(struct shms_names *d, struct lease *ret)
 {
-	struct dirent *e;
-	int error = 0;
-
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		ret->name = e->d_name;
-		if (shms_lease_parse(e->d_name, &ret->expiry_ms) &&
-		    fstatat(dirfd(dir), e->d_name, &ret->st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	while (shms_names_next(d)) {
+		if (shms_lease_parse(d->name, &ret->expiry_ms) &&
+		    fstatat(d->fd, d->name, &ret->st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(ret->st.st_mode))
 			return true;
 	}
@@ -146,16 +131,15 @@ static bool next_lease(DIR *dir, struct lease *ret)
 
 uint64_t shms_deadleases_end_former(struct shmstore *s)
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names(s->dir_fd, SHMS_DIR_HANDOFF);
 	uint64_t freed = 0;
 	struct lease l;
 
-	(void)shms_list_dir(s->dir_fd, SHMS_DIR_HANDOFF, &dir);
-	while (next_lease(dir, &l)) {
+	while (next_lease(&d, &l)) {
 		/* One of ours was linked after we opened the store, and that is the file's last
 		 * change or before it. */
 		if (shms_stat_ns(&l.st.st_ctim) + COARSE_NS < s->page->created_ns &&
-		    unlinkat(dirfd(dir), l.name, 0) == 0 && l.st.st_nlink == 1)
+		    unlinkat(d.fd, d.name, 0) == 0 && l.st.st_nlink == 1)
 			freed += shms_blocks(&l.st);
 	}
 	return freed;
@@ -164,12 +148,13 @@ uint64_t shms_deadleases_end_former(struct shmstore *s)
 static int on_store(const struct shms_walk_store *store, void *arg)
 {
 	struct shms_deadleases *sum = arg;
-	_dir_ DIR *dir = NULL;
 	struct lease l;
 
-	if (store->fd >= 0 && shms_page_alive(store->fd) == SHMSTORE_DEAD)
-		(void)shms_list_dir(store->fd, SHMS_DIR_HANDOFF, &dir);
-	while (next_lease(dir, &l)) {
+	if (store->fd < 0 || shms_page_alive(store->fd) != SHMSTORE_DEAD)
+		return 0;
+	_names_ struct shms_names d = shms_names(store->fd, SHMS_DIR_HANDOFF);
+
+	while (next_lease(&d, &l)) {
 		sum->bytes += shms_blocks(&l.st) / l.st.st_nlink;
 		if (l.expiry_ms > sum->expiry_ms)
 			sum->expiry_ms = l.expiry_ms;
@@ -179,8 +164,6 @@ static int on_store(const struct shms_walk_store *store, void *arg)
 
 void shms_deadleases_look(struct shmstore_partition *p, struct shms_deadleases *ret)
 {
-	struct shms_walk w = {.store = on_store, .arg = ret};
-
 	*ret = (struct shms_deadleases){0};
-	(void)shms_walk_run(&w, p);
+	(void)shms_walk_stores(p, on_store, ret);
 }

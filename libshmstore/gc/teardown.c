@@ -22,18 +22,6 @@
 #include "sys.h"
 #include "tier.h"
 
-int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st,
-		     struct shms_tierdrop *io)
-{
-	if (S_ISLNK(st->st_mode))
-		return shms_tierdrop_name(t, dirfd, name, io);
-	if (unlinkat(dirfd, name, 0) < 0)
-		return shms_error(errno);
-	if (st->st_nlink == 1)
-		io->memory += shms_blocks(st);
-	return 0;
-}
-
 #define TRIES 3 /* more, where names come while a store is taken apart */
 
 static void note(struct shms_teardown *io, int error)
@@ -52,49 +40,30 @@ struct shms_tier *shms_teardown_own_tier(struct shmstore_partition *p, int store
 	return shms_tier_own(p, &t) == 0 ? t : NULL;
 }
 
-static DIR *open_list(int storefd, const char *name, struct shms_teardown *io)
-{
-	DIR *dir;
-	int r = shms_list_dir(storefd, name, &dir);
-
-	if (r < 0)
-		note(io, -r);
-	return dir;
-}
-
 /* One name goes, or would; what that frees is booked. */
 static bool drop(int dirfd, const char *name, struct shms_teardown *io)
 {
-	struct shms_tierdrop freed = {0};
 	struct stat st = {0};
-	int r;
+	int r = 0;
 
-	if (io->remover.count) {
-		r = io->remover.count(io->remover.arg, dirfd, name, &freed);
-	} else {
-		/* Where it cannot be looked at it goes all the same, and nothing is booked. */
-		(void)fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW);
-		r = shms_remove_name(io->tier, dirfd, name, &st, &freed);
-	}
-	io->freed += freed.memory;
-	io->tier_freed.memory += freed.memory;
-	io->tier_freed.disk += freed.disk;
-	io->tier_freed.n_files += freed.n_files;
+	/* Where it cannot be looked at it goes all the same, and nothing is booked. */
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && io->gone)
+		r = shms_error(errno);
+	if (r == 0)
+		r = shms_tierdrop_name(io->tier, io->gone, dirfd, name, &st, &io->freed);
 	note(io, -r);
 	return r == 0;
 }
 
 static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_teardown *io)
 {
-	_dir_ DIR *dir = open_list(storefd, name, io);
-	struct dirent *e;
-	int error = 0;
+	_names_ struct shms_names d = shms_names(storefd, name);
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (drop(dirfd(dir), e->d_name, io))
+	while (shms_names_next(&d)) {
+		if (drop(d.fd, d.name, io))
 			++*io_n;
 	}
-	note(io, -error);
+	note(io, -d.error);
 }
 
 /* Counts the store's keys in a segment that goes. An unreadable segment counts as a file. */
@@ -118,15 +87,14 @@ static void drop_segment(int dirfd, const char *name, const struct shms_page *pa
 			 struct shms_teardown *io)
 {
 	struct shms_segrescued done = {0};
-	int r = io->remover.count
-			? -ENOTSUP
-			: shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(),
-						io->end_leases, &done);
+	int r = io->gone ? -ENOTSUP
+			 : shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(),
+						 io->end_leases, &done);
 
 	if (r == 0 || r == 1) {
 		io->n_left += r == 1;
 		io->n_leases += done.n_leases;
-		io->freed += done.freed;
+		io->freed.memory += done.freed;
 	} else if (r == -ENOTSUP || r == -EBADMSG || r == -EPERM) {
 		drop(dirfd, name, io);
 	} else {
@@ -144,21 +112,19 @@ enum step {
 static void each_segment(int storefd, enum step step, const struct shms_page *page,
 			 uint64_t *io_n_aliases, struct shms_teardown *io)
 {
-	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_SEGMENTS, io);
-	struct dirent *e;
-	int error = 0;
+	_names_ struct shms_names d = shms_names(storefd, SHMS_DIR_SEGMENTS);
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
+	while (shms_names_next(&d)) {
 		if (step == COUNT_KEYS)
-			count_keys(dirfd(dir), e->d_name, page, io_n_aliases, io);
+			count_keys(d.fd, d.name, page, io_n_aliases, io);
 		else if (step == FORGET_OBJECTS)
-			(void)shms_segrescue_forget(dirfd(dir), e->d_name,
+			(void)shms_segrescue_forget(d.fd, d.name,
 						    /* the next step says what is wrong */
 						    page->uuid);
 		else
-			drop_segment(dirfd(dir), e->d_name, page, io);
+			drop_segment(d.fd, d.name, page, io);
 	}
-	note(io, -error);
+	note(io, -d.error);
 }
 
 /* Objects that have aliases go before these: killed in between, none is left
@@ -171,7 +137,7 @@ static void empty_segments(int storefd, struct shms_teardown *io)
 	if (shms_page_read(storefd, &page) == -ENOENT)
 		return;
 	each_segment(storefd, COUNT_KEYS, &page, &n_aliases, io);
-	if (n_aliases && !io->remover.count)
+	if (n_aliases && !io->gone)
 		each_segment(storefd, FORGET_OBJECTS, &page, &n_aliases, io);
 	each_segment(storefd, DROP_SEGMENTS, &page, &n_aliases, io);
 }
@@ -182,7 +148,7 @@ static int lock_names(int storefd, struct shms_teardown *io)
 {
 	int r;
 
-	if (io->remover.count || shms_lookup(storefd, SHMS_DIR_CLEAN) < 0)
+	if (io->gone || shms_lookup(storefd, SHMS_DIR_CLEAN) < 0)
 		return -1;
 	_fd_ int fd = shms_open_dir(storefd, SHMS_DIR_OBJECTS);
 	if (fd < 0) {
@@ -199,7 +165,7 @@ static void empty_objects(int storefd, struct shms_teardown *io)
 	uint64_t n_clean = 0; /* second names of objects that are counted */
 
 	shms_teardown_recycle(storefd, io);
-	if (!io->remover.count)
+	if (!io->gone)
 		shms_packlines_supersede(storefd);
 	drop(storefd, SHMS_INDEX_FILE, io);
 	empty(storefd, SHMS_DIR_OBJECTS, &io->n_objects, io);
@@ -224,19 +190,17 @@ void shms_teardown_objects(int storefd, struct shms_teardown *io)
 
 void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io)
 {
-	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_HANDOFF, io);
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(storefd, SHMS_DIR_HANDOFF);
 	uint64_t expiry;
-	int error = 0;
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
+	while (shms_names_next(&d)) {
 		/* Files that are no leases are not ours; they go with the store. */
-		if (shms_lease_parse(e->d_name, &expiry) && expiry > now_ms)
+		if (shms_lease_parse(d.name, &expiry) && expiry > now_ms)
 			io->n_left++;
-		else if (drop(dirfd(dir), e->d_name, io))
+		else if (drop(d.fd, d.name, io))
 			io->n_leases++;
 	}
-	note(io, -error);
+	note(io, -d.error);
 }
 
 /* Once; false: something came while we were at it, io->error is -EEXIST. */
@@ -255,18 +219,18 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 	shms_teardown_leases(storefd, now_ms, io);
 	if (io->n_left || io->error)
 		return true;
-	for (size_t i = 0; !io->remover.count && i < sizeof(parts) / sizeof(parts[0]); i++) {
+	for (size_t i = 0; !io->gone && i < sizeof(parts) / sizeof(parts[0]); i++) {
 		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) == 0)
 			continue;
 		filled = filled || errno == ENOTEMPTY;
 		/* clean/ and segments/ are missing where nobody needed them: ENOENT is none */
 		note(io, errno);
 	}
-	if (!io->error && io->p && !io->remover.count)
-		shms_alone_leave(io->p, storefd, io->freed);
+	if (!io->error && io->p && !io->gone)
+		shms_alone_leave(io->p, storefd, io->freed.memory);
 	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
 		return !filled;
-	if (io->remover.count)
+	if (io->gone)
 		return true;
 	/* A directory that holds more than ours (a Dask worker's own)
 	 * stays: it is not only ours. */

@@ -18,32 +18,24 @@
 
 #include "tier.h"
 
+struct shms_inodes;
 struct shms_tier;
 struct shmstore_partition;
-
-/* One walk serves a run and a dry run, which gives a remover that counts, so that it
- * says what a run would do. */
-struct shms_remover {
-	/* Says what it would free if name of dirfd went; nothing goes. NULL:
-	 * names go. 0, -ENOENT, -errno. */
-	int (*count)(void *arg, int dirfd, const char *name, struct shms_tierdrop *io);
-	void *arg;
-};
 
 struct shms_teardown {
 	struct shmstore_partition *p; /* in: whose sums the store is in; NULL: it never had any */
 	struct shms_tier *tier;       /* in: of the store's user; NULL: none that can be opened */
 	bool end_leases;              /* in: of packed objects, too, before their time */
-	struct shms_remover remover;  /* in: one that counts: nothing is removed, nor locked */
+	/* in: a dry run's: the names that would go are counted in it, and none is removed, nor
+	 * locked; NULL: they go */
+	struct shms_inodes *gone;
 	/* names of objects, demoted ones too, recycled and sidecar files that went */
 	uint64_t n_objects;
 	uint64_t n_leases; /* expired leases that went */
 	/* leases that stay, and segments with some: the directory stays with them */
 	uint64_t n_left;
-	uint64_t freed; /* blocks whose last name went */
-	/* tier files; what went of memory with them is in freed too */
-	struct shms_tierdrop tier_freed;
-	int error; /* first -errno; the rest was tried all the same */
+	struct shms_tierdrop freed; /* by the last names that went */
+	int error;                  /* first -errno; the rest was tried all the same */
 };
 
 /* For tier: our own part of the tier of the partition that the store lies
@@ -64,11 +56,5 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
  */
 void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms,
 			 struct shms_teardown *io);
-
-/* One name of a store goes, with what nobody names then. Unlinks name of dirfd, whose
- * state is st. t: where the tier file of a stub is; NULL: nothing of it. Adds what that
- * frees. 0, -ENOENT, -errno. */
-int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st,
-		     struct shms_tierdrop *io);
 
 #endif

@@ -52,19 +52,16 @@ _Static_assert(SHMS_ENGINE_SLOTS + SHMS_ENGINE_RUNS <= SHMS_RING_DEPTH,
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
-static unsigned arena_units(const struct shms_engine_options *o)
+static unsigned arena_units(unsigned n_threads)
 {
-	unsigned n = ALONE_UNITS + THREAD_UNITS * (o->n_threads < 4 ? o->n_threads : 4);
+	unsigned n = ALONE_UNITS + THREAD_UNITS * (n_threads < 4 ? n_threads : 4);
 
-	if (o->depth && o->depth < SHMS_ARENA_UNITS / 8)
-		n = 8 * o->depth;
 	return n < SHMS_ARENA_UNITS ? n : SHMS_ARENA_UNITS;
 }
 
 static int init(struct shms_engine *e, const struct shms_engine_options *o)
 {
 	const char *said = secure_getenv("SHMSTORE_TIER_IO");
-	unsigned n_slots = o->depth && o->depth < SHMS_ENGINE_SLOTS ? o->depth : SHMS_ENGINE_SLOTS;
 	unsigned n_threads = o->n_threads < THREADS_MAX ? o->n_threads : THREADS_MAX;
 	int r;
 
@@ -72,7 +69,7 @@ static int init(struct shms_engine *e, const struct shms_engine_options *o)
 	e->background = o->background;
 	e->plain = o->no_ring || (said && strcmp(said, "plain") == 0);
 	shms_ring_init(&e->ring);
-	for (unsigned i = 0; i < n_slots; i++) {
+	for (unsigned i = 0; i < SHMS_ENGINE_SLOTS; i++) {
 		e->slots[i].next = e->free;
 		e->free = &e->slots[i];
 	}
@@ -81,7 +78,7 @@ static int init(struct shms_engine *e, const struct shms_engine_options *o)
 		e->free_runs = &e->run_slots[i];
 	}
 	e->tools = shms_tier_tools_new();
-	r = e->tools ? shms_arena_init(&e->arena, arena_units(o), n_threads > 0) : -ENOMEM;
+	r = e->tools ? shms_arena_init(&e->arena, arena_units(n_threads), n_threads > 0) : -ENOMEM;
 	if (r == 0 && n_threads)
 		r = shms_crew_new(n_threads, o->background, &e->crew);
 	return r;

@@ -22,7 +22,6 @@ struct shms_engine;
 
 struct shms_engine_options {
 	unsigned n_threads; /* that compress, decompress and hash; 0: the caller's own */
-	unsigned depth;     /* frames under way at most; 0: as the engine sees fit */
 	bool background;    /* threads run at idle priority */
 	bool no_ring;       /* plain calls only (tests; SHMSTORE_TIER_IO=plain does the same) */
 };

@@ -177,7 +177,6 @@ void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op)
 			     ? shms_file_size_allowed(op->offset + op->head_size + op->size)
 			     : 0;
 	op->done = 0;
-	r->n_under_way++;
 	if (op->result == 0 && r->on) {
 		ring_step(r, op);
 		return;
@@ -194,7 +193,6 @@ struct shms_ring_op *shms_ring_reap(struct shms_ring *r)
 
 	if (op) {
 		DL_DELETE(r->over, op);
-		r->n_under_way--;
 		return op;
 	}
 	if (!r->on)
@@ -206,10 +204,8 @@ struct shms_ring_op *shms_ring_reap(struct shms_ring *r)
 
 		op = io_uring_cqe_get_data(cqe);
 		io_uring_cqe_seen(&r->uring, cqe);
-		if (stepped(op, answer)) {
-			r->n_under_way--;
+		if (stepped(op, answer))
 			return op;
-		}
 		ring_step(r, op);
 	}
 	return NULL;

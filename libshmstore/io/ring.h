@@ -40,7 +40,6 @@ struct shms_ring {
 	const unsigned char *fixed; /* the registered buffer; NULL = none */
 	size_t fixed_size;          /* bytes */
 	unsigned short priority;    /* of the I/O; 0 = the caller's */
-	unsigned n_under_way;       /* operations */
 	struct shms_ring_op *over;  /* done by plain calls, to be reaped */
 };
 

@@ -6,7 +6,6 @@
  */
 #include "packlook.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,29 +316,28 @@ static int each(int dir_fd, struct looking *l,
 		int (*one)(struct looking *l, const struct shms_seglook *file),
 		int (*fn)(const struct shms_packlook *object, void *arg))
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names(dir_fd, ".");
 	struct shms_seglook file;
-	struct dirent *e;
-	int error = 0, r = shms_error(shms_list_dir(dir_fd, ".", &dir));
+	int r = shms_error(d.error);
 
-	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_name[0] == '.')
+	while (r == 0 && shms_names_next(&d)) {
+		if (d.name[0] == '.')
 			continue;
-		r = shms_seglook_open(dirfd(dir), e->d_name, false, &file);
+		r = shms_seglook_open(d.fd, d.name, false, &file);
 		if (r == 0) {
 			r = one ? one(l, &file) : 0;
 			shms_seglook_close(&file);
 		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
 			r = 0; /* gone, or what verify speaks of */
 		} else if (r == -EPERM || r == -EACCES) {
-			r = fn ? fn(&(struct shms_packlook){.error = -EPERM, .file = e->d_name},
+			r = fn ? fn(&(struct shms_packlook){.error = -EPERM, .file = d.name},
 				    l->arg)
 			       : 0;
 		} else {
 			r = shms_error(r);
 		}
 	}
-	return r != 0 ? r : shms_error(error);
+	return r != 0 ? r : d.error;
 }
 
 int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,

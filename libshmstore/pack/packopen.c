@@ -3,7 +3,6 @@
  * packopen.c: opens and closes a store's packed objects. A kept store that comes back finds them in
  * its segments, and what it adopted in others'.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -156,21 +155,20 @@ static int reopen(struct shms_pack *p, const char *name)
 
 static int reopen_all(struct shms_pack *p)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int error = 0, r = shms_list_dir(p->options.dir_fd, ".", &dir);
+	_names_ struct shms_names d = shms_names(p->options.dir_fd, ".");
+	int r = d.error;
 
 	if (r < 0)
 		return r;
 	p->opening = true;
 	p->grow.may = UINT64_MAX;
 	(void)shms_packlines_open(p->options.store_fd, p->options.uuid, &p->left);
-	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_name[0] != '.')
-			r = reopen(p, e->d_name);
+	while (r == 0 && shms_names_next(&d)) {
+		if (d.name[0] != '.')
+			r = reopen(p, d.name);
 	}
 	if (r == 0)
-		r = error;
+		r = d.error;
 	if (r == 0)
 		r = read_names(p);
 	p->opening = false;

@@ -43,10 +43,9 @@ int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g)
 {
 	_fd_ int dir_fd = p->reader ? shms_packsegs_dir(p, "/" SHMS_DIR_SEGMENTS) : -1;
 
-	return p->reader && dir_fd < 0
-		       ? -1
-		       : shms_openat(p->reader ? dir_fd : p->options.dir_fd, g->file->name,
-				     O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	return p->reader && dir_fd < 0 ? -1
+				       : shms_open_file(p->reader ? dir_fd : p->options.dir_fd,
+							g->file->name, O_RDWR);
 }
 
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)

@@ -3,7 +3,6 @@
  * store wrong, and nothing else. */
 #include "move.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -77,15 +76,13 @@ void shms_move_end(int objects_fd, bool linked)
 /* 1, 0, -errno: the directory cannot be read now. */
 static int listed(int objects_fd, uint64_t inode)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int error = shms_list_dir(objects_fd, ".", &dir);
+	_names_ struct shms_names d = shms_names(objects_fd, ".");
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_ino == inode && e->d_name[0] != '.')
+	while (shms_names_next(&d)) {
+		if (d.ino == inode && d.name[0] != '.')
 			return 1;
 	}
-	return error;
+	return d.error;
 }
 
 void shms_move_settle(int objects_fd)
@@ -106,15 +103,12 @@ void shms_move_settle(int objects_fd)
 
 void shms_move_sweep(int objects_fd)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(objects_fd, "../" SHMS_DIR_CLEAN);
 	struct stat st;
-	int error = shms_list_dir(objects_fd, "../" SHMS_DIR_CLEAN, &dir);
 
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_name[0] != '.' &&
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	while (shms_names_next(&d)) {
+		if (d.name[0] != '.' && fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode))
-			unlinkat(dirfd(dir), e->d_name, 0);
+			unlinkat(d.fd, d.name, 0);
 	}
 }

@@ -34,8 +34,7 @@ static bool terminated(const char *s, size_t size)
 int shms_page_read(int storefd, struct shms_page *ret)
 {
 	struct shms_page page;
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
-				  O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_open_file(storefd, SHMS_PAGE_FILE, O_RDONLY);
 	ssize_t n;
 
 	if (fd < 0)
@@ -117,8 +116,7 @@ uint64_t shms_page_linked(const struct shms_page *page)
 int shms_page_open(int dirfd, const char *path)
 {
 	struct stat st;
-	_fd_ int fd = shms_openat(dirfd, path,
-				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	_fd_ int fd = shms_open_file(dirfd, path, O_RDWR);
 
 	/* Root's hand in another user's directory: a page has one name, and this size. */
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 ||
@@ -175,8 +173,7 @@ void shms_page_counters(const struct shms_page *page, struct shmstore_counters *
 
 int shms_page_alive(int storefd)
 {
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
-				  O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_open_file(storefd, SHMS_PAGE_FILE, O_RDONLY);
 
 	if (fd < 0) {
 		if (errno == EACCES || errno == EPERM)
@@ -212,8 +209,7 @@ bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partiti
 int shms_page_lock(int storefd)
 {
 	struct stat mine, named;
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
-				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_open_file(storefd, SHMS_PAGE_FILE, O_RDWR);
 
 	if (fd < 0)
 		return shms_error(errno);

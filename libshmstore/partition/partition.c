@@ -32,6 +32,7 @@
 #include "unnamed.h"
 
 #define SHARED_MARKER 0444 /* mode of a shared partition's marker */
+#define OPEN_FLAGS    (SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED | SHMSTORE_TRUSTED)
 
 struct marker {
 	uint32_t version;
@@ -120,18 +121,16 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 /* Is there anything that we would not have made? */
 static int check_empty(int dirfd)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_error(shms_list_dir(dirfd, ".", &dir));
+	_names_ struct shms_names d = shms_names(dirfd, ".");
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (strcmp(e->d_name, SHMS_MARKER_FILE) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_INBOX) != 0 && !shms_unnamed_is(e->d_name))
+	d.error = shms_error(d.error);
+	while (shms_names_next(&d)) {
+		if (strcmp(d.name, SHMS_MARKER_FILE) != 0 && strcmp(d.name, SHMS_DIR_STORES) != 0 &&
+		    strcmp(d.name, SHMS_DIR_PEERS) != 0 && strcmp(d.name, SHMS_DIR_INBOX) != 0 &&
+		    !shms_unnamed_is(d.name))
 			return -EEXIST;
 	}
-	return r;
+	return d.error;
 }
 
 /* By descriptor: a name that somebody put there before us may be a symlink to
@@ -150,27 +149,6 @@ static int make_dir(int dirfd, const char *name, mode_t mode)
 	return fchmod(fd, mode) < 0 ? shms_error(errno) : 0;
 }
 
-/* For several users. The directory itself is opened to them last: until then nobody else can
- * put anything in its place. */
-static int create_shared(int dirfd, bool tmpfs)
-{
-	int r;
-
-	if (fchmod(dirfd, 0755) < 0)
-		return shms_error(errno);
-	r = make_dir(dirfd, SHMS_DIR_STORES, 01777);
-	if (r == 0)
-		r = make_dir(dirfd, SHMS_DIR_PEERS, 01777);
-	/* Root's own: shmstored puts there what comes from other users. */
-	if (r == 0 && geteuid() == 0)
-		r = make_dir(dirfd, SHMS_DIR_INBOX, 0755);
-	if (r == 0)
-		r = write_marker(dirfd, !tmpfs, SHARED_MARKER);
-	if (r == 0 && fchmod(dirfd, 01777) < 0)
-		r = shms_error(errno);
-	return r;
-}
-
 /* Ends the sharing of a partition that a kill cut short before its last step. */
 static int finish_shared(int dirfd, const struct stat *st)
 {
@@ -185,19 +163,28 @@ static int finish_shared(int dirfd, const struct stat *st)
 
 static int create(int dirfd, bool tmpfs, unsigned flags)
 {
+	bool shared = (flags & SHMSTORE_SHARED) != 0;
 	int r;
 
 	if (!tmpfs && !(flags & SHMSTORE_ALLOW_DISK))
 		return -ENOTSUP;
 	r = check_empty(dirfd);
-	if (r < 0)
-		return r;
-	if (flags & SHMSTORE_SHARED)
-		return create_shared(dirfd, tmpfs);
-	r = make_dir(dirfd, SHMS_DIR_STORES, 0700);
+	/* For several users the directory itself is opened to them last: until then nobody else
+	 * can put anything in its place. */
+	if (r == 0 && shared && fchmod(dirfd, 0755) < 0)
+		r = shms_error(errno);
 	if (r == 0)
-		r = make_dir(dirfd, SHMS_DIR_PEERS, 0700);
-	return r < 0 ? r : write_marker(dirfd, !tmpfs, 0400);
+		r = make_dir(dirfd, SHMS_DIR_STORES, shared ? 01777 : 0700);
+	if (r == 0)
+		r = make_dir(dirfd, SHMS_DIR_PEERS, shared ? 01777 : 0700);
+	/* Root's own: shmstored puts there what comes from other users. */
+	if (r == 0 && shared && geteuid() == 0)
+		r = make_dir(dirfd, SHMS_DIR_INBOX, 0755);
+	if (r == 0)
+		r = write_marker(dirfd, !tmpfs, shared ? SHARED_MARKER : 0400);
+	if (r == 0 && shared && fchmod(dirfd, 01777) < 0)
+		r = shms_error(errno);
+	return r;
 }
 
 #define MAKE_IT \
@@ -368,11 +355,8 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	bool made = false;
 	int r;
 
-	if (!ret ||
-	    (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED | SHMSTORE_TRUSTED)))
-		return !ret ? shms_detail_null("ret")
-			    : shms_detail_flags(flags, SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK |
-							       SHMSTORE_SHARED | SHMSTORE_TRUSTED);
+	if (!ret || (flags & ~OPEN_FLAGS))
+		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, OPEN_FLAGS);
 	if (!path) {
 		r = shmstore_default_path(named, sizeof(named));
 		if (r < 0)

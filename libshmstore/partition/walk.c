@@ -13,7 +13,6 @@
  */
 #include "walk.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -260,37 +259,30 @@ static bool passed(enum where where, bool of_store, bool directory, const char *
 static int names(struct walker *k, int consume_fd, enum where where, bool of_store,
 		 const struct shms_walk_store *store)
 {
-	_dir_ DIR *dir = fdopendir(consume_fd);
+	_names_ struct shms_names d = shms_names_of(consume_fd);
 	bool entries = k->w->flags & SHMS_WALK_ENTRIES;
-	struct dirent *e;
 	struct stat st;
-	int r = 0;
 
-	if (!dir) {
-		r = shms_error(errno);
-		shms_close_fd(consume_fd);
-		return r;
-	}
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		const char *name = e->d_name;
-		bool directory = e->d_type == DT_DIR;
+	if (!d.dir)
+		return shms_error(d.error);
+	while (shms_names_next(&d)) {
+		bool directory = d.type == DT_DIR;
 
-		if (!directory && (entries || e->d_type == DT_UNKNOWN)) {
-			if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) <
-			    0) {
+		if (!directory && (entries || d.type == DT_UNKNOWN)) {
+			if (fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0) {
 				k->w->n_unreadable += errno != ENOENT;
 				continue;
 			}
 			directory = S_ISDIR(st.st_mode);
 		}
-		if (passed(where, of_store, directory, name))
+		if (passed(where, of_store, directory, d.name))
 			continue;
 		if (directory)
-			r = enter(k, dirfd(dir), name, below(where, name), where);
+			d.error = enter(k, d.fd, d.name, below(where, d.name), where);
 		else if (entries)
-			r = emit_name(k, where, dirfd(dir), name, &st, store);
+			d.error = emit_name(k, where, d.fd, d.name, &st, store);
 	}
-	return r;
+	return d.error;
 }
 
 /* One of a store's own directories. */
@@ -504,6 +496,12 @@ int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p)
 		r = start(&k, p->fd, IN_ROOT);
 	free(k.path);
 	return r;
+}
+
+int shms_walk_stores(struct shmstore_partition *p,
+		     int (*fn)(const struct shms_walk_store *store, void *arg), void *arg)
+{
+	return shms_walk_run(&(struct shms_walk){.store = fn, .arg = arg}, p);
 }
 
 int shms_walk_one(struct shms_walk *w, int storefd)

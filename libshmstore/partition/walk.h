@@ -71,8 +71,7 @@ struct shms_walk {
 	/* after them; not where fd is -1 */
 	int (*store_end)(const struct shms_walk_store *store, void *arg);
 	int (*entry)(const struct shms_walk_entry *entry, void *arg);
-	/* A directory below the partition that may be a store and is none; as
-	 * shms_walk_store but for number. */
+	/* A directory below the partition that may be a store and is none; number 0. */
 	int (*other)(const struct shms_walk_store *dir, void *arg);
 	/* A directory that is no store's, or a store's part, and may not be read.
 	 * path as shms_walk_entry.dir. */
@@ -84,6 +83,9 @@ struct shms_walk {
 
 /* 0, -ENOMEM, -EMFILE, or what a callback returned. */
 int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p);
+/* The stores alone. */
+int shms_walk_stores(struct shmstore_partition *p,
+		     int (*fn)(const struct shms_walk_store *store, void *arg), void *arg);
 /* The entries of one store, open as storefd; paths are relative to it. As
  * shms_walk_run(), or -ENOENT: no store. */
 int shms_walk_one(struct shms_walk *w, int storefd);

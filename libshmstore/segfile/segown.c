@@ -55,7 +55,7 @@ static int init(struct shms_segown *o, int dirfd, bool huge, bool fresh)
 	o->backed = calloc(shape->n_slots / 8 + 1, 1);
 	if (!o->backed)
 		return -ENOMEM;
-	o->fd = shms_openat(dirfd, o->file.name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	o->fd = shms_open_file(dirfd, o->file.name, O_RDWR);
 	if (o->fd < 0)
 		return -errno;
 	shms_transient_hold(o->fd);

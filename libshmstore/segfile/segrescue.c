@@ -163,8 +163,7 @@ static int tell_gone(const struct shms_segment *g, int fd, unsigned holder, cons
 static int tell_all_gone(const struct shms_seglook *l, int dirfd, const char *name,
 			 const uint8_t gone[16])
 {
-	_fd_ int fd = shms_openat(dirfd, name,
-				  O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	_fd_ int fd = shms_open_file(dirfd, name, O_RDWR);
 	struct stat st;
 	int r = 0, error;
 

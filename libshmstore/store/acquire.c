@@ -151,7 +151,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	if (r == 0 && adopt)
 		r = count_objects(s, &page->ledger);
 	if (r == 0) {
-		shms_alone_leave(s->p, s->dir_fd, t.freed);
+		shms_alone_leave(s->p, s->dir_fd, t.freed.memory);
 		r = shms_error(shms_write_at(s->lock_fd, page, sizeof(*page), 0));
 	}
 	shms_unlock_fd(names);
@@ -168,46 +168,38 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 
 /* Is the process that a locked page names gone? Then the lock is held by somebody who
  * is taking the store apart. */
-static bool owner_gone(int dir_fd)
+static bool owner_gone(const struct shms_page *page)
 {
-	struct shms_page page;
-
-	if (shms_page_read(dir_fd, &page) < 0)
-		return true;
-	return shms_start_time((pid_t)page.pid) != page.start_time ||
-	       (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
+	return shms_start_time((pid_t)page->pid) != page->start_time ||
+	       (kill((pid_t)page->pid, 0) < 0 && errno == ESRCH);
 }
 
-/* How long the lock is asked for again. */
-static uint64_t patience_ns(int dir_fd)
+/* How long the lock is asked for again. page: NULL: it cannot be read. */
+static uint64_t patience_ns(const struct shms_page *page)
 {
-	struct shms_page page;
-
-	if (owner_gone(dir_fd) || shms_page_read(dir_fd, &page) < 0)
+	if (!page || owner_gone(page))
 		return TAKEN_APART_NS;
-	if ((pid_t)page.pid == getpid())
+	if ((pid_t)page->pid == getpid())
 		return 0;
-	return shms_dying((pid_t)page.pid) ? DYING_NS : LIVES_NS;
+	return shms_dying((pid_t)page->pid) ? DYING_NS : LIVES_NS;
 }
 
-static int held(const struct shmstore *s)
+static int held(const struct shmstore *s, const struct shms_page *page)
 {
-	struct shms_page page;
-
-	if (shms_page_read(s->dir_fd, &page) < 0)
+	if (!page)
 		return shms_detail(-EBUSY, NULL, "a live process holds the store %s", s->path);
-	if ((pid_t)page.pid == getpid())
+	if ((pid_t)page->pid == getpid())
 		return shms_detail(-EBUSY, NULL,
 				   "this very process (%d) has the store %s open already, and it "
 				   "is live; close that one first, or use it",
 				   (int)getpid(), s->path);
-	if (owner_gone(s->dir_fd))
+	if (owner_gone(page))
 		return shms_detail(-EBUSY, NULL,
 				   "process %d, which held the store, is gone or in another PID "
 				   "namespace; if it is gone, another removes what it left, or "
 				   "stopped amid it: try again, or ask fuser %s/.store",
-				   (int)page.pid, s->path);
-	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid,
+				   (int)page->pid, s->path);
+	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page->pid,
 			   s->path);
 }
 
@@ -215,7 +207,7 @@ static int held(const struct shmstore *s)
  * NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int acquire(struct shmstore *s, const struct shmstore_options *o)
 {
-	struct shms_page page = {0};
+	struct shms_page page = {0}, read, *owner;
 	struct stat st;
 	uint64_t begin = 0, now;
 	int r;
@@ -259,8 +251,9 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 			 * namespace: the lock is what counts. */
 			now = shms_now_mono_ns();
 			begin = begin ? begin : now;
-			if (now - begin >= patience_ns(s->dir_fd))
-				return held(s);
+			owner = shms_page_read(s->dir_fd, &read) == 0 ? &read : NULL;
+			if (now - begin >= patience_ns(owner))
+				return held(s, owner);
 			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 		} else {
 			return r;

@@ -79,8 +79,7 @@ static SHMS_ASIDE bool find_source(struct shmstore *s, const struct shmstore_vie
 	struct shms_header h;
 	struct stat st;
 	bool found;
-	_fd_ int fd =
-		shms_openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_open_file(s->objects_fd, name, O_RDONLY);
 
 	if (fd < 0 || fstat(fd, &st) < 0 || shms_header_read(&h, fd, &st, NULL) < 0)
 		return false;

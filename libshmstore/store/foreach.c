@@ -107,8 +107,6 @@ int shmstore_foreach(struct shmstore *s,
 {
 	unsigned char key[SHMSTORE_KEY_MAX];
 	struct shmstore_object_info info;
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
 	int r;
 
 	if (!fn)
@@ -120,11 +118,14 @@ int shmstore_foreach(struct shmstore *s,
 		if (r < 0)
 			return r;
 	}
-	r = shms_error(shms_list_dir(s->objects_fd, ".", &dir));
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		r = describe(s, e->d_name, &info, key);
+	_names_ struct shms_names d = shms_names(s->objects_fd, ".");
+
+	r = shms_error(d.error);
+	while (r == 0 && shms_names_next(&d)) {
+		r = describe(s, d.name, &info, key);
 		r = r == 0 ? fn(&info, arg) : r == -ENOENT ? 0 : r;
 	}
+	r = r == 0 ? d.error : r;
 	if (r == 0 && (s->readonly || shms_packed_pack(&s->packed)))
 		r = shms_peek_each(s, fn, arg);
 	return r;

@@ -8,9 +8,9 @@
  *
  * Two handoffs take the daemon's hands. To another user: it moves a lease from our handoff/ into
  * the receiver's inbox if the operator's rules allow it, and makes it readable there; the file's
- * other bytes are cleared before (scrub.c). A refusal leaves no lease behind; a reply that is late
- * leaves the lease with the receiver or nowhere. Of another user's file: the kernel lets only its
- * owner link it (fs.protected_hardlinks), so the daemon makes a lease in our inbox for a second
+ * other bytes are cleared before (scrub.c). A refusal leaves no lease behind; a reply that is
+ * late leaves the lease with the receiver or nowhere. Of another user's file: the kernel lets only
+ * its owner link it (fs.protected_hardlinks), so the daemon makes a lease in our inbox for a second
  * store of ours. Inodes tell whether the daemon found the same file: another thread may replace the
  * object. Only its owner hands it on.
  */

@@ -89,14 +89,9 @@ int shms_owner(struct shmstore *s, int *ret_pid, int *ret_alive);
 /* A demoted object comes back to memory, once for all stores that hold its stub; and the
  * tier that it is in. */
 
-/* The tier of the user whose object or stub the name in objects/ means: the partition's own, or for
- * root one opened for this. */
-struct shms_tier_use {
-	struct shms_tier *t;
-	bool temporary;
-};
-int shms_tier_use(struct shmstore *s, const char *name, struct shms_tier_use *ret);
-void shms_tier_unuse(struct shms_tier_use *u);
+/* The tier of the user whose object or stub the name in objects/ means; shms_tier_done() is due. 0;
+ * as shms_tier_open(), but of a stub -EBADMSG or -EIO where it has no tier. */
+int shms_tier_use(struct shmstore *s, const char *name, struct shms_tier **ret);
 
 struct shms_promote {
 	/* whose name it is; its credit is charged where it is the owner's handle */

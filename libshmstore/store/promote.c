@@ -39,16 +39,14 @@
 #define TRIES   8
 #define WAIT_MS 3000u /* for another reader of the same tier file */
 
-int shms_tier_use(struct shmstore *s, const char *name, struct shms_tier_use *ret)
+int shms_tier_use(struct shmstore *s, const char *name, struct shms_tier **ret)
 {
 	struct stat st;
 	int r;
 
 	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	ret->temporary = st.st_uid != geteuid();
-	r = ret->temporary ? shms_tier_open(s->p, st.st_uid, &ret->t)
-			   : shms_tier_own(s->p, &ret->t);
+	r = shms_tier_of(s->p, st.st_uid, ret);
 	if (r != -ENOENT || !S_ISLNK(st.st_mode))
 		return r;
 	/* The directory may come back: a delete of the key would lose the object. */
@@ -56,12 +54,6 @@ int shms_tier_use(struct shmstore *s, const char *name, struct shms_tier_use *re
 		return shms_detail_becomes(-EIO);
 	return shms_detail(-EBADMSG, NULL,
 			   "the object was demoted, but %s has no disk tier any more", s->p->path);
-}
-
-void shms_tier_unuse(struct shms_tier_use *u)
-{
-	if (u->temporary)
-		shms_tier_close(u->t);
 }
 
 /* One name on its way back. */
@@ -317,13 +309,13 @@ static int promote(const struct shms_promote *p, struct shms_tier *t)
 
 int shms_promote(const struct shms_promote *p)
 {
-	struct shms_tier_use u;
-	int r = shms_tier_use(p->s, p->name, &u);
+	struct shms_tier *t;
+	int r = shms_tier_use(p->s, p->name, &t);
 
 	if (r < 0)
 		return r;
-	r = promote(p, u.t);
-	shms_tier_unuse(&u);
+	r = promote(p, t);
+	shms_tier_done(t);
 	return r;
 }
 
@@ -441,14 +433,14 @@ static int fetch(struct shmstore *s, struct shms_tier *t, const char *name,
 int shms_promote_fetch(struct shmstore *s, const char *name, struct shms_view_file *ret,
 		       uint64_t *ret_size)
 {
-	struct shms_tier_use u;
+	struct shms_tier *t;
 	int r;
 
 	ret->fd = -1;
-	r = shms_tier_use(s, name, &u);
+	r = shms_tier_use(s, name, &t);
 	if (r < 0)
 		return r;
-	r = fetch(s, u.t, name, ret, ret_size);
-	shms_tier_unuse(&u);
+	r = fetch(s, t, name, ret, ret_size);
+	shms_tier_done(t);
 	return r == -EINVAL ? 0 : r;
 }

@@ -38,6 +38,9 @@
 
 /* up to here packed objects beat files whatever the mount (bench_peers) */
 #define PACK_DEFAULT (UINT64_C(1) << 20)
+#define OPEN_FLAGS                                                            \
+	(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH | \
+	 SHMSTORE_OPEN_ARBITRATE | SHMSTORE_OPEN_ANY_USER)
 
 static bool name_ok(const char *name)
 {
@@ -59,12 +62,8 @@ static int read_options(const struct shmstore_options *from, struct shmstore_opt
 					   from->size);
 		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
 	}
-	if (ret->flags & ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH |
-			   SHMSTORE_OPEN_ARBITRATE | SHMSTORE_OPEN_ANY_USER))
-		return shms_detail_flags(ret->flags, SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT |
-							     SHMSTORE_OPEN_FRESH |
-							     SHMSTORE_OPEN_ARBITRATE |
-							     SHMSTORE_OPEN_ANY_USER);
+	if (ret->flags & ~OPEN_FLAGS)
+		return shms_detail_flags(ret->flags, OPEN_FLAGS);
 	if ((ret->flags & SHMSTORE_OPEN_ANY_USER) && !(ret->flags & SHMSTORE_OPEN_READONLY))
 		return shms_detail(
 			-EINVAL, NULL,
@@ -531,7 +530,7 @@ int shmstore_close(struct shmstore *s)
 			s->page->pid = 0;
 		}
 		r = t.error;
-		shms_credit_gave(s, t.freed);
+		shms_credit_gave(s, t.freed.memory);
 		shms_attach_bye(&s->attach);
 	} else if (shms_packed_pack(&s->packed)) {
 		shms_packread_end(shms_packed_pack(&s->packed));

@@ -3,12 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "alloc.h"
 #include "bootclock.h"
+#include "candidates.h"
 #include "cleanup.h"
 #include "demote.h"
 #include "detail.h"
@@ -18,7 +16,6 @@
 #include "publish.h"
 #include "sys.h"
 #include "tier.h"
-#include "walk.h"
 
 #define LOCK_MS 10000u /* for the eviction that is going on */
 
@@ -98,67 +95,13 @@ static int demote_single(struct shmstore *s, struct shms_tier *t, const char *na
 	return shms_demote_one(&d);
 }
 
-/*
- * All names in objects/ directories that one inode has, by a walk of the partition: for one
- * object that is to be demoted. Eviction, which wants to know it of all objects, makes one
- * walk for them (candidates.c).
- */
-struct names {
-	uint64_t inode;
-	struct shms_demote_name *v; /* descriptors and texts are this structure's */
-	size_t n, size;
-};
-
-static int on_entry(const struct shms_walk_entry *e, void *arg)
-{
-	struct shms_demote_name n = {.objects_fd = -1};
-	struct names *to = arg;
-
-	if (e->place != SHMS_PLACE_OBJECT || !e->store || e->st->st_ino != to->inode)
-		return 0;
-	_fd_ int clean = shms_open_dir(e->store->fd, SHMS_DIR_CLEAN);
-	if (clean == -EMFILE)
-		return clean;
-	if (clean < 0)
-		return 0; /* takes no part: the link count will tell */
-	_fd_ int objects = openat(e->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (objects < 0)
-		return shms_error(errno);
-	n.name = SHMS_GROW(to->v, to->size, to->n, 1) < 0 ? NULL : strdup(e->name);
-	if (!n.name)
-		return -ENOMEM;
-	n.objects_fd = shms_take_fd(&objects);
-	n.clean_fd = shms_take_fd(&clean);
-	to->v[to->n++] = n;
-	return 0;
-}
-
-/* Names in stores that take part in the tier. 0, -ENOMEM, -EMFILE. deinit is owed in any case. */
-static int names_find(struct shmstore_partition *p, uint64_t inode, struct names *ret)
-{
-	struct shms_walk w = {.flags = SHMS_WALK_ENTRIES, .entry = on_entry, .arg = ret};
-
-	*ret = (struct names){.inode = inode};
-	return shms_walk_run(&w, p);
-}
-
-static void names_deinit(struct names *n)
-{
-	for (size_t i = 0; i < n->n; i++) {
-		shms_close_fd(n->v[i].objects_fd);
-		shms_close_fd(n->v[i].clean_fd);
-		free((void *)(uintptr_t)n->v[i].name);
-	}
-	free(n->v);
-	*n = (struct names){0};
-}
-
-/* All the names that the inode has. Several stores' locks are held at once,
- * so one at a time does this. */
+/* All the names that the inode has, by a walk of the partition. Several stores' locks are held at
+ * once, so one at a time does this. */
 static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 {
+	const struct shms_evict_user user = {.uid = t->uid, .t = t};
 	struct shms_demote d = {.t = t, .mapped = true};
-	struct names found;
+	struct shms_candidates found;
 	int lock_fd, r = shms_tier_lock(t, LOCK_MS, NULL, NULL, &lock_fd);
 
 	if (r == -EBUSY)
@@ -168,19 +111,23 @@ static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 				   s->p->path, LOCK_MS / 1000);
 	if (r < 0)
 		return r;
-	r = names_find(s->p, inode, &found);
-	d.names = found.v;
-	d.n_names = found.n;
-	if (r == 0)
-		r = found.n ? shms_demote_one(&d) : -EAGAIN;
-	names_deinit(&found);
+	r = shms_candidates_find(s->p, &user, 1, 0, inode, &found);
+	if (r == 0) {
+		r = found.n ? shms_candidates_names(&found, 0, NULL, &d) : -EAGAIN;
+		r = r == -ENOENT ? -EAGAIN : r; /* a store has gone meanwhile */
+		if (r == 0)
+			r = shms_demote_one(&d);
+		if (found.n)
+			shms_candidates_names_end(&found, 0, &d);
+		shms_candidates_deinit(&found);
+	}
 	shms_tier_unlock(t, lock_fd);
 	return r;
 }
 
 static int demote(struct shmstore *s, const char *name)
 {
-	struct shms_tier_use u;
+	struct shms_tier *t;
 	struct stat st;
 	int r;
 
@@ -197,11 +144,11 @@ static int demote(struct shmstore *s, const char *name)
 	}
 	if (S_ISLNK(st.st_mode))
 		return 0;
-	r = shms_tier_use(s, name, &u);
+	r = shms_tier_use(s, name, &t);
 	if (r < 0)
 		return r;
-	r = st.st_nlink == 1 ? demote_single(s, u.t, name) : demote_all(s, u.t, st.st_ino);
-	shms_tier_unuse(&u);
+	r = st.st_nlink == 1 ? demote_single(s, t, name) : demote_all(s, t, st.st_ino);
+	shms_tier_done(t);
 	return r;
 }
 
@@ -294,20 +241,20 @@ static int set_pin(struct shmstore *s, const char *name, bool pin)
  * back by another of its names. */
 static int unpin_resident(struct shmstore *s, const char *name)
 {
-	struct shms_tier_use u;
+	struct shms_tier *t;
 	struct shms_stub stub;
 	int r = shms_stub_read(s->objects_fd, name, &stub, NULL);
 
 	if (r == 0)
-		r = shms_tier_use(s, name, &u);
+		r = shms_tier_use(s, name, &t);
 	if (r < 0)
 		return r == -EINVAL ? -EAGAIN : r; /* no stub any more */
-	_fd_ int fd = shms_tier_resident_open(u.t, stub.id);
+	_fd_ int fd = shms_tier_resident_open(t, stub.id);
 	if (fd < 0)
 		r = fd == -ENOENT ? 0 : fd;
 	else
 		r = put_pin(s, fd, false);
-	shms_tier_unuse(&u);
+	shms_tier_done(t);
 	return r;
 }
 

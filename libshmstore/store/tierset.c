@@ -188,21 +188,21 @@ static int holds_objects(const struct setting *s)
 }
 
 /* Removes what is left of one user: on both sides nothing but an eviction's lock. */
-static int remove_user(const struct shms_tierscan_user *user, void *arg)
+static int remove_user(struct shms_tier *user, void *arg)
 {
 	const struct setting *s = arg;
 	char name[16];
 
 	snprintf(name, sizeof(name), "%u", (unsigned)user->uid);
-	if (user->anchors_fd >= 0) {
-		unlinkat(user->anchors_fd, SHMS_TIER_LOCK, 0);
+	if (user->dir_fd >= 0) {
+		unlinkat(user->dir_fd, SHMS_TIER_LOCK, 0);
 		if (unlinkat(s->tier_fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 			return -EBUSY;
 	}
 	return 0;
 }
 
-static int remove_files_user(const struct shms_tierscan_user *user, void *arg)
+static int remove_files_user(struct shms_tier *user, void *arg)
 {
 	char name[16];
 
@@ -230,20 +230,24 @@ static void remove_files_directory(const struct setting *s)
 
 static int empty_clean(struct shms_tier *t, int clean_fd)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_list_dir(clean_fd, ".", &dir);
+	_names_ struct shms_names d = shms_names(clean_fd, ".");
 
-	if (r < 0)
+	if (d.error < 0)
 		return -EMFILE;
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (e->d_type == DT_LNK)
-			shms_tier_release(t, clean_fd, e->d_name);
+	while (shms_names_next(&d)) {
+		if (d.type == DT_LNK)
+			shms_tier_release(t, clean_fd, d.name);
 	}
-	return r;
+	return d.error;
 }
 
-static int clean_of(const struct shms_walk_store *store, void *arg)
+/*
+ * Releases the stubs in a store's clean/: their objects are in memory, so that nothing is lost with
+ * them. Each is taken under the store's names lock, as who demotes holds it while it is anything
+ * else for a moment. Others' stubs, and those of moving objects, stay. 0, -ENOMEM, -EMFILE,
+ * -ETIMEDOUT (names are held).
+ */
+static int drop_clean(const struct shms_walk_store *store, void *arg)
 {
 	struct shmstore_partition *p = arg;
 	_fd_ int clean_fd = store->fd < 0 ? -1 : shms_open_dir(store->fd, SHMS_DIR_CLEAN);
@@ -265,19 +269,6 @@ static int clean_of(const struct shms_walk_store *store, void *arg)
 	return r;
 }
 
-/*
- * Releases the stubs in all stores' clean/: their objects are in memory, so that nothing is lost
- * with them. Each is taken under its store's names lock, as who demotes holds it while it is
- * anything else for a moment. Others' stubs, and those of moving objects, stay. 0, -ENOMEM,
- * -EMFILE, -ETIMEDOUT (names are held).
- */
-static int drop_clean(struct shmstore_partition *p)
-{
-	struct shms_walk w = {.store = clean_of, .arg = p};
-
-	return shms_walk_run(&w, p);
-}
-
 /* ---- setting and taking away ----------------------------------------------------------------- */
 
 /* Takes the configured tier away, once. -EBUSY: somebody put something there
@@ -288,7 +279,7 @@ static int take_away_once(struct setting *s)
 	int r = holds_objects(s);
 
 	if (r == 0)
-		r = drop_clean(s->p);
+		r = shms_walk_stores(s->p, drop_clean, s->p);
 	if (r == 0)
 		r = shms_gc_tier_only(s->p);
 	if (r < 0)
@@ -350,21 +341,19 @@ static int open_tier(struct setting *s, bool make)
 		       : r;
 }
 
-static int count_anchors(const struct shms_tierscan_user *user, void *arg)
+static int count_anchors(struct shms_tier *user, void *arg)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(user->dir_fd, ".");
 	struct stat st;
 	uint64_t id;
-	int r = shms_list_dir(user->anchors_fd, ".", &dir);
 
-	if (r < 0) {
+	if (d.error < 0) {
 		*(uint64_t *)arg += user->closed;
 		return 0;
 	}
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		*(uint64_t *)arg += shms_tier_parse_name(e->d_name, "stub", &id) == 0 &&
-				    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	while (shms_names_next(&d))
+		*(uint64_t *)arg += shms_tier_parse_name(d.name, "stub", &id) == 0 &&
+				    fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 				    st.st_nlink > 1;
 	return 0;
 }

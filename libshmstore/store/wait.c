@@ -44,8 +44,7 @@ struct waiting {
 
 static void map_page(struct waiting *w)
 {
-	_fd_ int fd = shms_openat(w->s->objects_fd, "../" SHMS_PAGE_FILE,
-				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	_fd_ int fd = shms_open_file(w->s->objects_fd, "../" SHMS_PAGE_FILE, O_RDWR);
 	void *map = MAP_FAILED;
 	struct stat st;
 

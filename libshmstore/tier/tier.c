@@ -171,6 +171,7 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 	if (!p->tier || outdated(p, p->tier)) {
 		r = shms_tier_open(p, geteuid(), &t);
 		if (r == 0) {
+			t->kept = true;
 			t->older = p->tier;
 			p->tier = t;
 			p->tier_close = shms_tier_close;
@@ -180,6 +181,17 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 	}
 	*ret = p->tier;
 	return r;
+}
+
+int shms_tier_of(struct shmstore_partition *p, uid_t uid, struct shms_tier **ret)
+{
+	return uid == geteuid() ? shms_tier_own(p, ret) : shms_tier_open(p, uid, ret);
+}
+
+void shms_tier_done(struct shms_tier *t)
+{
+	if (!t->kept)
+		shms_tier_close(t);
 }
 
 void shms_tier_forked(struct shmstore_partition *p)

@@ -45,6 +45,7 @@
 #include "turns.h"
 
 struct shms_engine;
+struct shms_inodes;
 struct shms_tier_header;
 
 #define SHMS_TIER_ENGINES 4
@@ -62,6 +63,7 @@ struct shms_tier {
 	struct shmstore_partition *p;
 	/* of the partition's own: by an earlier configuration, still in somebody's hands */
 	struct shms_tier *older;
+	bool kept;             /* by the partition: not to be closed */
 	uint64_t config_inode; /* which configuration this is of */
 	uid_t uid;
 	int dir_fd;       /* <partition>/tier/<uid> */
@@ -76,7 +78,14 @@ struct shms_tier {
 	struct shms_tierroom room;
 	struct shms_turns turns; /* for its lock */
 	_Atomic bool stuck;      /* who waited for it last did so in vain */
+	/* The part of a scan (tierscan.h) may not be looked into: neither directory is open. */
+	bool closed;
 };
+/* A part that is looked at as it is: nothing is made, and a directory that is not there is -1. */
+#define SHMS_TIER_PART(partition, user)                                        \
+	{                                                                      \
+		.p = (partition), .uid = (user), .dir_fd = -1, .files_fd = -1, \
+	}
 
 /*
  * Opens the part of uid (root: anybody's), making its directories. 0; -ENOENT (the partition has no
@@ -86,6 +95,9 @@ int shms_tier_open(struct shmstore_partition *p, uid_t uid, struct shms_tier **r
 struct shms_tier *shms_tier_close(struct shms_tier *t); /* NULL is fine. Returns NULL */
 /* Our own part, opened once and kept by the partition: not to be closed. As shms_tier_open(). */
 int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret);
+/* The part of uid: our own, or one opened for the caller, who ends it. As shms_tier_open(). */
+int shms_tier_of(struct shmstore_partition *p, uid_t uid, struct shms_tier **ret);
+void shms_tier_done(struct shms_tier *t);
 /* In a forked child: no thread that held its locks is there. */
 void shms_tier_forked(struct shmstore_partition *p);
 /* Has the partition a tier at all? One look at the file system. */
@@ -159,24 +171,20 @@ struct shms_tierdrop {
 	uint64_t n_files; /* tier files */
 };
 
-/* Instead of removing a name that is in memory: notes what that would free. 0, -errno. */
-struct shms_tierdrop_dry {
-	int (*note)(void *arg, const struct stat *st, struct shms_tierdrop *io);
-	void *arg;
-};
-
 /*
- * Removes the tier file, the resident and the anchor of an id that nobody names. dry NULL: in
- * truth. 0, or -errno of the tier file, with the anchor left.
+ * Removes the tier file, the resident and the anchor of an id that nobody names. gone: instead of
+ * removing them, the set in which a dry run counts the names that would go; NULL: in truth. 0, or
+ * -errno of the tier file, with the anchor left.
  */
-int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, const struct shms_tierdrop_dry *dry,
+int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, struct shms_inodes *gone,
 			 struct shms_tierdrop *io);
 /*
- * shms_tier_release() that tells the bytes freed: removes the stub called name, and the files that
- * nobody names then, as far as the disk lets it; t NULL:
- * nothing of it. gc finds the rest. 0, -ENOENT, -errno of the name.
+ * Removes a name of a store, or of tier/, whose state is st, of a stub also the files that nobody
+ * names then, as far as the disk lets it; t NULL: none of these. gc finds the rest. gone: as above.
+ * 0, -ENOENT, -errno of the name.
  */
-int shms_tierdrop_name(struct shms_tier *t, int dirfd, const char *name, struct shms_tierdrop *io);
+int shms_tierdrop_name(struct shms_tier *t, struct shms_inodes *gone, int dirfd, const char *name,
+		       const struct stat *st, struct shms_tierdrop *io);
 
 /* Reads tier/config. 0, -ENOENT (none), -EBADMSG, -EPERM (written by somebody whom the
  * partition does not belong to). */

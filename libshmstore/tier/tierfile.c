@@ -157,8 +157,7 @@ int shms_tier_file_open(struct shms_tier *t, const struct shms_stub *stub, int *
 		t->files_fd, name,
 		O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (t->direct ? O_DIRECT : 0), 0);
 	if (fd < 0 && errno == EINVAL && t->direct)
-		fd = shms_openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-				 0);
+		fd = shms_open_file(t->files_fd, name, O_RDONLY);
 	if (fd < 0)
 		return errno == ENOENT || errno == ELOOP
 			       ? damaged(t, name, "the tier file is missing")

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierref.c: lets go of a stub without a report of bytes freed (see tierdrop.c), and has the tier's
- * locks: files and directories are flocked while a few names change. A stopped holder must not stop
- * others for ever, so each lock is tried for a time.
+ * tierref.c: the tier's locks: files and directories are flocked while a few names change. A
+ * stopped holder must not stop others for ever, so each lock is tried for a time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,22 +16,6 @@
 #include "sys.h"
 #include "tier.h"
 #include "transient.h"
-
-void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub)
-{
-	struct shms_tierdrop freed = {0};
-	struct stat st;
-
-	if (stub->uid == t->uid && fstat(stub_fd, &st) == 0 && st.st_nlink <= 1)
-		shms_tierdrop_forget(t, stub->id, NULL, &freed);
-}
-
-int shms_tier_release(struct shms_tier *t, int dirfd, const char *name)
-{
-	struct shms_tierdrop freed = {0};
-
-	return shms_tierdrop_name(t, dirfd, name, &freed);
-}
 
 /* Bytes of the lock's file: the next in turn; the one that evicts for a put. */
 enum {

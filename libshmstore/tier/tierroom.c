@@ -115,22 +115,18 @@ static void drop_descriptor(struct shms_tierroom *room)
 /* Bytes of the user's files. A file that is still being written is in its writer's claim. */
 static int count_files(const struct shms_tier *t, uint64_t *ret_bytes)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(t->files_fd, ".");
 	struct stat st;
 	bool writing;
-	int r = t->files_fd < 0 ? -ENOENT : shms_list_dir(t->files_fd, ".", &dir);
 
 	*ret_bytes = 0;
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (e->d_name[0] == '.' ||
-		    (shms_tierscan_tmp(dirfd(dir), e->d_name, &writing) && writing))
+	while (shms_names_next(&d)) {
+		if (d.name[0] == '.' || (shms_tierscan_tmp(d.fd, d.name, &writing) && writing))
 			continue;
-		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    S_ISREG(st.st_mode))
+		if (fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
 			*ret_bytes += shms_tierroom_of(&st);
 	}
-	return r;
+	return t->files_fd < 0 ? -ENOENT : d.error;
 }
 
 /* Bytes of [from, to) that are locked. fd holds no lock itself. */
@@ -322,16 +318,14 @@ static int lock_claims(struct shms_tierroom *room, uint64_t claimed)
 /* Adds what the accounts of the other users say. */
 static int add_others(const struct shms_tier *t, struct account *io)
 {
-	_dir_ DIR *dir = NULL;
+	_names_ struct shms_names d = shms_names(t->p->fd, SHMS_DIR_TIER);
 	struct account a;
-	struct dirent *e;
 	struct stat st;
 	uid_t uid;
-	int r = shms_list_dir(t->p->fd, SHMS_DIR_TIER, &dir);
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (!shms_tier_account_name(e->d_name, &uid) || uid == t->uid ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	while (shms_names_next(&d)) {
+		if (!shms_tier_account_name(d.name, &uid) || uid == t->uid ||
+		    fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		/* A file that another user made under this name says nothing about him. */
 		if (!S_ISREG(st.st_mode) || st.st_uid != uid)
@@ -342,7 +336,7 @@ static int add_others(const struct shms_tier *t, struct account *io)
 		if (__builtin_add_overflow(io->claimed, a.claimed, &io->claimed))
 			io->claimed = UINT64_MAX;
 	}
-	return r;
+	return d.error;
 }
 
 /* Is there room for bytes more than what own says? */
@@ -527,14 +521,12 @@ void shms_tierroom_recount(struct shms_tier *t)
 
 void shms_tierroom_remove(int tier_fd)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(tier_fd, ".");
 	uid_t uid;
-	int r = shms_list_dir(tier_fd, ".", &dir);
 
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tier_account_name(e->d_name, &uid))
-			unlinkat(tier_fd, e->d_name, 0);
+	while (shms_names_next(&d)) {
+		if (shms_tier_account_name(d.name, &uid))
+			unlinkat(tier_fd, d.name, 0);
 	}
 }
 

@@ -79,9 +79,9 @@ void shms_tierroom_close(struct shms_tier *t);
 void shms_tierroom_forked(struct shms_tier *t);
 
 /*
- * residents.c: the links tier/<uid>/<id>.object: promoted objects whose stub has names in other
- * stores still (tier.h), and demoted ones that somebody mapped when they were demoted. One whose
- * object nobody names any more costs memory for a promote that may never come.
+ * tierdrop.c: residents, the links tier/<uid>/<id>.object: promoted objects whose stub has names in
+ * other stores still (tier.h), and demoted ones that somebody mapped when they were demoted. One
+ * whose object nobody names any more costs memory for a promote that may never come.
  */
 
 struct shms_resident {

@@ -58,38 +58,54 @@ static int open_own(int dirfd, const char *name, uid_t uid)
 struct users {
 	struct shmstore_partition *p;
 	int root_fd, tier_fd;
-	int (*fn)(const struct shms_tierscan_user *user, void *arg);
+	int (*fn)(struct shms_tier *user, void *arg);
 	void *arg;
 	uint64_t *io_unreadable;
 };
 
-/* Opens the directory called name, if there is one. 0, or why the scan ends. */
-static int open_side(struct users *u, int dirfd, const char *name, uid_t uid, int *ret_fd,
-		     bool *ret_closed)
+/* Opens the user's directory in dirfd, if there is one. 0, or why the scan ends. */
+static int open_side(struct shms_tier *t, int dirfd, int *ret_fd)
 {
-	int fd = dirfd < 0 ? -ENOENT : open_own(dirfd, name, uid);
+	char name[16];
+	int fd;
 
+	snprintf(name, sizeof(name), "%u", (unsigned)t->uid);
+	fd = dirfd < 0 ? -ENOENT : open_own(dirfd, name, t->uid);
 	if (shms_fatal(fd))
 		return shms_error(fd);
-	*ret_closed = fd < 0 && fd != -ENOENT && fd != -ENOTDIR && fd != -ELOOP;
-	*u->io_unreadable += *ret_closed;
+	t->closed = fd < 0 && fd != -ENOENT && fd != -ENOTDIR && fd != -ELOOP;
 	*ret_fd = fd < 0 ? -1 : fd;
 	return 0;
 }
 
-static int one_user(struct users *u, const char *name, uid_t uid)
+static void close_part(struct shms_tier *t)
 {
-	struct shms_tierscan_user user = {.uid = uid, .files_fd = -1, .anchors_fd = -1};
-	int r = open_side(u, u->tier_fd, name, uid, &user.anchors_fd, &user.closed);
+	shms_tierroom_close(t);
+	t->dir_fd = shms_close_fd(t->dir_fd);
+	t->files_fd = shms_close_fd(t->files_fd);
+}
 
-	if (r == 0 && !user.closed)
-		r = open_side(u, u->root_fd, name, uid, &user.files_fd, &user.closed);
-	if (user.closed)
-		user.anchors_fd = shms_close_fd(user.anchors_fd);
+/* Opens the part as it is. Where it is closed neither side is open. */
+static int open_part(struct shms_tier *t, int tier_fd, int root_fd)
+{
+	int r = open_side(t, tier_fd, &t->dir_fd);
+
+	if (r == 0 && !t->closed)
+		r = open_side(t, root_fd, &t->files_fd);
+	if (r < 0 || t->closed)
+		close_part(t);
+	return r;
+}
+
+static int one_user(struct users *u, uid_t uid)
+{
+	struct shms_tier user = SHMS_TIER_PART(u->p, uid);
+	int r = open_part(&user, u->tier_fd, u->root_fd);
+
+	*u->io_unreadable += user.closed;
 	if (r == 0)
 		r = u->fn(&user, u->arg);
-	shms_close_fd(user.anchors_fd);
-	shms_close_fd(user.files_fd);
+	close_part(&user);
 	return r;
 }
 
@@ -97,23 +113,20 @@ static int one_user(struct users *u, const char *name, uid_t uid)
  * but_fd too, if that is not -1. */
 static int each_user(struct users *u, int dirfd, int but_fd)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(dirfd, ".");
 	uid_t uid;
-	int r = shms_list_dir(dirfd, ".", &dir);
 
-	if (r < 0)
-		return shms_fatal(r) ? shms_error(r) : 0;
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tier_uid(e->d_name, &uid) &&
-		    (but_fd < 0 || shms_lookup(but_fd, e->d_name) < 0))
-			r = one_user(u, e->d_name, uid);
+	if (d.error < 0)
+		return shms_fatal(d.error) ? shms_error(d.error) : 0;
+	while (shms_names_next(&d)) {
+		if (shms_tier_uid(d.name, &uid) && (but_fd < 0 || shms_lookup(but_fd, d.name) < 0))
+			d.error = one_user(u, uid);
 	}
-	return r;
+	return d.error;
 }
 
 int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
-			int (*fn)(const struct shms_tierscan_user *user, void *arg), void *arg,
+			int (*fn)(struct shms_tier *user, void *arg), void *arg,
 			uint64_t *io_unreadable)
 {
 	_fd_ int tier_fd = shms_open_dir(p->fd, SHMS_DIR_TIER);
@@ -135,8 +148,7 @@ bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
 	if (strncmp(name, TMP_PREFIX, sizeof(TMP_PREFIX) - 1) != 0 ||
 	    shms_tier_parse_name(name + sizeof(TMP_PREFIX) - 1, NULL, &id) < 0)
 		return false;
-	_fd_ int fd =
-		shms_openat(files_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	_fd_ int fd = shms_open_file(files_fd, name, O_RDONLY);
 	*ret_writing = fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0;
 	return true;
 }
@@ -148,21 +160,20 @@ static int judge(const struct shms_tierscan *s, struct shms_tierscan_file *f)
 	int r;
 
 	shms_tier_anchor_name(f->id, name);
-	r = shms_stub_read(f->user->anchors_fd, name, &f->stub, NULL);
+	r = shms_stub_read(f->user->dir_fd, name, &f->stub, NULL);
 	if (r < 0)
 		return shms_stub_none(r) ? 0 : shms_error(r);
 	if (f->stub.n_names <= 1 || f->stub.id != f->id)
 		return 0;
 	shms_tier_resident_name(f->id, name);
-	f->what = shms_inodes_find(s->clean, f->stub.inode) ||
-				  shms_lookup(f->user->anchors_fd, name) == 0
-			  ? SHMS_TIERSCAN_CLEAN
-			  : SHMS_TIERSCAN_DEMOTED;
+	f->what =
+		shms_inodes_find(s->clean, f->stub.inode) || shms_lookup(f->user->dir_fd, name) == 0
+			? SHMS_TIERSCAN_CLEAN
+			: SHMS_TIERSCAN_DEMOTED;
 	return 0;
 }
 
-static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *user,
-		    const char *name)
+static int one_file(struct shms_tierscan *s, const struct shms_tier *user, const char *name)
 {
 	struct shms_tierscan_file f = {.user = user, .name = name, .what = SHMS_TIERSCAN_ORPHAN};
 	struct stat st;
@@ -180,18 +191,16 @@ static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *us
 	return s->file(&f, s->arg);
 }
 
-static int on_user(const struct shms_tierscan_user *user, void *arg)
+static int on_user(struct shms_tier *user, void *arg)
 {
 	struct shms_tierscan *s = arg;
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_list_dir(user->files_fd, ".", &dir);
+	_names_ struct shms_names d = shms_names(user->files_fd, ".");
 
-	if (r < 0)
-		return shms_fatal(r) ? shms_error(r) : 0;
-	while ((e = shms_readdir(dir, &r)) != NULL)
-		r = one_file(s, user, e->d_name);
-	return r == -EIO ? 0 : r; /* a disk that does not answer is the disk's affair */
+	if (d.error < 0)
+		return shms_fatal(d.error) ? shms_error(d.error) : 0;
+	while (shms_names_next(&d))
+		d.error = one_file(s, user, d.name);
+	return d.error == -EIO ? 0 : d.error; /* a disk that does not answer is the disk's affair */
 }
 
 /* ---- clean/ ---------------------------------------------------------------------------------- */
@@ -199,24 +208,20 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 static int clean_store(const struct shms_walk_store *store, void *arg)
 {
 	struct shms_inodes *clean = arg;
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	int r = shms_list_dir(store->fd, SHMS_DIR_CLEAN, &dir);
+	_names_ struct shms_names d = shms_names(store->fd, SHMS_DIR_CLEAN);
 
-	if (r < 0)
-		return shms_fatal(r) ? shms_error(r) : 0;
-	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (e->d_type == DT_LNK && !shms_inodes_get(clean, e->d_ino))
+	if (d.error < 0)
+		return shms_fatal(d.error) ? shms_error(d.error) : 0;
+	while (shms_names_next(&d)) {
+		if (d.type == DT_LNK && !shms_inodes_get(clean, d.ino))
 			return -ENOMEM;
 	}
-	return r;
+	return d.error;
 }
 
 int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean)
 {
-	struct shms_walk w = {.store = clean_store, .arg = clean};
-
-	return shms_walk_run(&w, p);
+	return shms_walk_stores(p, clean_store, clean);
 }
 
 /* ---- all files ------------------------------------------------------------------------------- */
@@ -252,25 +257,17 @@ int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p,
 
 /* ---- one user's part, as it is --------------------------------------------------------------- */
 
-/*
- * Opens one user's two directories after the other. A user's files come in runs, so the
- * last one's stay open until the next one's are asked for.
- */
+/* A user's files come in runs, so the last one's directories stay open until the next one's are
+ * asked for. */
 
 int shms_tierfind_use(struct shms_tierfind *f, const struct shms_tier_config *config)
 {
-	struct shms_tier_config *copy;
 	int fd = shms_tierscan_root(f->p, config);
 
-	if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
+	if (shms_fatal(fd))
 		return shms_error(fd);
-	copy = malloc(sizeof(*copy));
-	if (!copy) {
-		shms_close_fd(fd);
-		return -ENOMEM;
-	}
-	*copy = *config;
-	f->config = copy;
+	f->read = *config;
+	f->config = &f->read;
 	f->files_root = fd >= 0 ? fd : fd == -ENOENT ? -1 : SHMS_TIERFIND_CLOSED;
 	return 0;
 }
@@ -285,44 +282,24 @@ int shms_tierfind_open(struct shms_tierfind *f)
 	return shms_tierfind_use(f, &config);
 }
 
-static void close_user(struct shms_tierfind *f)
-{
-	shms_tierroom_close(&f->tier);
-	f->tier.dir_fd = shms_close_fd(f->tier.dir_fd);
-	f->tier.files_fd = shms_close_fd(f->tier.files_fd);
-	f->found = false;
-}
-
 void shms_tierfind_close(struct shms_tierfind *f)
 {
-	close_user(f);
+	close_part(&f->tier);
 	f->files_root = shms_close_fd(f->files_root);
-	free(f->config);
-	f->config = NULL;
 }
 
 struct shms_tier *shms_tierfind_user(struct shms_tierfind *f, uid_t uid)
 {
-	int files = -ENOENT;
-	char name[16];
-
 	if (!f->config || f->files_root == SHMS_TIERFIND_CLOSED)
 		return NULL;
-	if (f->found && f->tier.uid == uid)
-		return &f->tier;
-	close_user(f);
-	snprintf(name, sizeof(name), "%u", (unsigned)uid);
-	f->tier.p = f->p;
-	f->tier.uid = uid;
-	_fd_ int tier_fd = shms_open_dir(f->p->fd, SHMS_DIR_TIER);
-	f->tier.dir_fd = tier_fd < 0 ? -1 : open_own(tier_fd, name, uid);
-	if (f->tier.dir_fd >= 0 && f->files_root >= 0)
-		files = open_own(f->files_root, name, uid);
-	f->tier.files_fd = files < 0 ? -1 : files;
-	f->found = f->tier.dir_fd >= 0 && (files >= 0 || files == -ENOENT);
-	if (!f->found)
-		close_user(f);
-	return f->found ? &f->tier : NULL;
+	if (f->tier.dir_fd < 0 || f->tier.uid != uid) {
+		_fd_ int tier_fd = shms_open_dir(f->p->fd, SHMS_DIR_TIER);
+
+		close_part(&f->tier);
+		f->tier = (struct shms_tier)SHMS_TIER_PART(f->p, uid);
+		(void)open_part(&f->tier, tier_fd, f->files_root);
+	}
+	return f->tier.dir_fd < 0 ? NULL : &f->tier;
 }
 
 int shms_tierfind_stub(struct shms_tierfind *f, const struct shms_stub *stub,

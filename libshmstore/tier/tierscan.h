@@ -23,16 +23,8 @@ enum shms_tierscan_what {
 	SHMS_TIERSCAN_ORPHAN,  /* nobody names it, nor ever will */
 };
 
-/* One user's two directories. */
-struct shms_tierscan_user {
-	uid_t uid;
-	int files_fd;   /* <path>/<uuid>/<uid>; -1: there is none */
-	int anchors_fd; /* <partition>/tier/<uid>; -1: there is none */
-	bool closed;    /* they may not be looked into: both are -1 */
-};
-
 struct shms_tierscan_file {
-	const struct shms_tierscan_user *user;
+	const struct shms_tier *user;
 	const char *name; /* in files_fd */
 	uint64_t id;      /* 0: one on its way, whose writer is dead */
 	const struct stat *st;
@@ -55,10 +47,12 @@ int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p,
 
 /* Opens the directory of the partition's tier files on the disk. The descriptor, or -errno. */
 int shms_tierscan_root(const struct shmstore_partition *p, const struct shms_tier_config *config);
-/* Calls fn for every user that has a directory on either side; root_fd -1: there is none on the
- * disk. Ends and returns as the scan. */
+/*
+ * Calls fn for every user that has a directory on either side, with the part as it is (tier.h: p,
+ * uid, descriptors, closed). root_fd -1: there is none on the disk. Ends and returns as the scan.
+ */
 int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
-			int (*fn)(const struct shms_tierscan_user *user, void *arg), void *arg,
+			int (*fn)(struct shms_tier *user, void *arg), void *arg,
 			uint64_t *io_unreadable);
 /* Is it the name of a tier file on its way? ret_writing: and its writer lives. */
 bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing);
@@ -74,15 +68,14 @@ int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean)
 
 struct shms_tierfind {
 	struct shmstore_partition *p;
-	struct shms_tier_config *config; /* NULL: there is no tier */
+	struct shms_tier_config read, *config; /* NULL: there is no tier */
 	int files_root;        /* the directory of its files; -1: not there; SHMS_TIERFIND_CLOSED */
-	struct shms_tier tier; /* of the user at hand: uid and descriptors only */
-	bool found;            /* and it is open */
+	struct shms_tier tier; /* of the user at hand */
 };
 #define SHMS_TIERFIND_CLOSED (-2) /* it may not be looked into */
-#define SHMS_TIERFIND_INIT(partition)                                                       \
-	{                                                                                   \
-		.p = (partition), .files_root = -1, .tier = {.dir_fd = -1, .files_fd = -1}, \
+#define SHMS_TIERFIND_INIT(partition)                                                     \
+	{                                                                                 \
+		.p = (partition), .files_root = -1, .tier = SHMS_TIER_PART(partition, 0), \
 	}
 
 /* shms_tierfind_close() is owed in any case. 0, also without a tier; -EPERM, -EBADMSG, -ENOTSUP (a

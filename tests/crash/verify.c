@@ -343,6 +343,10 @@ static int settled(struct world *w, int path, const int *unused)
 	}
 	struct plan plan = {.w = w};
 	struct shmstore_gc_report report;
+	/* A packed object's lease may have ended between that gc and the sum. */
+	rc = shmstore_partition_gc(w->p, 0, &report);
+	if (rc < 0)
+		return world_fail(w, "settling: gc: %s", shmstore_strerror(rc));
 	rc = shmstore_partition_gc_plan(w->p, 0, on_action, &plan, &report);
 	if (rc < 0 || plan.n || report.n_stores || report.n_leases || report.n_objects ||
 	    report.freed)

@@ -98,19 +98,18 @@ static unsigned gc_all(struct segboard *b, int root_fd, uint32_t number, enum wh
 	uint64_t now_ms = atomic_load(&b->clock_ms);
 	char name[32];
 	uint8_t uuid[16];
-	struct dirent *e;
 	unsigned n_left = 0;
-	_dir_ DIR *dir = NULL;
 
 	segworld_path(number, name);
 	segworld_uuid(number, uuid);
-	ENSURE(shms_list_dir(root_fd, name, &dir) == 0);
-	while ((e = readdir(dir))) {
+	_names_ struct shms_names d = shms_names(root_fd, name);
+	ENSURE(d.dir);
+	while (shms_names_next(&d)) {
 		int r;
 
-		if (e->d_name[0] == '.')
+		if (d.name[0] == '.')
 			continue;
-		r = gc_one(dirfd(dir), e->d_name, uuid, what, now_ms);
+		r = gc_one(d.fd, d.name, uuid, what, now_ms);
 		/* The survivor may have taken its link away meanwhile. */
 		if (r < 0 && !(r == -ENOENT && number == 0))
 			segworld_fail(b, "gc of store %u: %s", number, strerror(-r));
@@ -163,19 +162,18 @@ static void check_empty(struct segboard *b, const struct shms_seglook *l, uint64
 void segworld_check(struct segboard *b, int root_fd, uint32_t number)
 {
 	char name[32];
-	struct dirent *e;
-	_dir_ DIR *dir = NULL;
 
 	segworld_path(number, name);
-	ENSURE(shms_list_dir(root_fd, name, &dir) == 0);
-	while ((e = readdir(dir))) {
+	_names_ struct shms_names d = shms_names(root_fd, name);
+	ENSURE(d.dir);
+	while (shms_names_next(&d)) {
 		struct shms_seglook l;
 
-		if (e->d_name[0] == '.')
+		if (d.name[0] == '.')
 			continue;
-		if (shms_seglook_open(dirfd(dir), e->d_name, false, &l) < 0)
+		if (shms_seglook_open(d.fd, d.name, false, &l) < 0)
 			segworld_fail(b, "store %u: segment %s cannot be looked at", number,
-				      e->d_name);
+				      d.name);
 		check_empty(b, &l, atomic_load(&b->clock_ms));
 		shms_seglook_close(&l);
 	}

@@ -374,18 +374,17 @@ void segstore_step(struct segstore *s, struct segmail *mine, struct segmail *you
 
 static void open_links(struct segstore *s)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
+	_names_ struct shms_names d = shms_names(s->dir_fd, ".");
 	size_t n = 0;
 
-	ENSURE(shms_list_dir(s->dir_fd, ".", &dir) == 0);
-	while ((e = readdir(dir))) {
+	ENSURE(d.dir);
+	while (shms_names_next(&d)) {
 		struct shms_segfile file;
 		int r;
 
-		if (e->d_name[0] == '.')
+		if (d.name[0] == '.')
 			continue;
-		r = shms_segfile_reopen(s->dir_fd, e->d_name, s->uuid, &file);
+		r = shms_segfile_reopen(s->dir_fd, d.name, s->uuid, &file);
 		if (r == -ENOENT)
 			continue; /* left over: gc's */
 		if (r < 0)

@@ -26,7 +26,7 @@ static struct found look(void)
 
 	cr_assert_eq(shms_evict_users_open(f.p, geteuid(), &f.users), 0);
 	cr_assert_eq(shms_evict_users_look(&f.users), 0);
-	cr_assert_eq(shms_candidates_find(f.p, f.users.v, f.users.n, 0, &f.c), 0);
+	cr_assert_eq(shms_candidates_find(f.p, f.users.v, f.users.n, 0, 0, &f.c), 0);
 	cr_assert_eq(shms_weigh(&f.c, CROWDED_OF * MIB, shms_now_real_ns(), &f.v, &f.n), 0);
 	return f;
 }
@@ -175,11 +175,11 @@ Test(candidates, of_very_many_the_older_half_is_looked_at, .timeout = 120)
 	cr_assert_leq(f.c.n, SHMS_CANDIDATES_MAX);
 	cr_assert_gt(f.c.n, SHMS_CANDIDATES_MAX / 2 - 1);
 	for (size_t i = 0; i < f.c.n; i++) {
-		const struct shms_candidate_name *n = &f.c.names[f.c.v[i].first - 1];
+		const struct shms_candidate_name *n = f.c.v[i].names;
 
 		cr_assert_leq(f.c.v[i].used_ns, middle + 1000000000, "among the older ones");
 		cr_assert_eq(f.c.v[i].n_names, 1);
-		snprintf(path, sizeof(path), "objects/%s", shms_candidates_text(&f.c, n->name));
+		snprintf(path, sizeof(path), "objects/%s", n->name);
 		cr_assert_eq(stat(scratch_store_path("a", path), &st), 0);
 		cr_assert_eq(st.st_ino, f.c.v[i].inode, "its name is still its own");
 	}
