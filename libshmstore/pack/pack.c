@@ -16,7 +16,7 @@
 #include "lightlock.h"
 #include "packsegs.h"
 #include "page.h"
-#include "segsurvey.h"
+#include "seglook.h"
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "segown.h"
-#include "segshare.h"
+#include "segslot.h"
 
 struct shms_pack;
 struct shms_packticket;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packlook.c: reads slots as segsurvey.c does: the state, then what it says, then the state and the
+ * packlook.c: reads slots as seglook.c does: the state, then what it says, then the state and the
  * name again. The owner changes the generation before it changes any byte (segslot.h), so that what
  * was copied under one generation is that object's.
  */
@@ -15,7 +15,6 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "packsegs.h"
-#include "segsurvey.h"
 #include "sys.h"
 
 #define TRIES 8

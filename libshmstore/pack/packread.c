@@ -4,7 +4,7 @@
  *
  * A look finds a cell in the store's index, and in it the slot. Nothing of the slot's extent is
  * read before the slot is pinned: the reader's view bit stands, and after that the slot still has
- * the store's name in that generation (segshare.h). Then its bytes stay as they are until the bit
+ * the store's name in that generation (segslot.h). Then its bytes stay as they are until the bit
  * goes. A slot that cannot be pinned has changed since its cell was read, and then the cell's line
  * has another version, or the store is gone: the search says so, and the look begins anew.
  *
@@ -24,8 +24,7 @@
 #include "packlook.h"
 #include "packsegs.h"
 #include "page.h"
-#include "segshare.h"
-#include "segsurvey.h"
+#include "segslot.h"
 #include "sys.h"
 
 #define TURNS    1000u /* of looks at a store that changes */

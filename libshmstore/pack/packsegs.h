@@ -15,7 +15,6 @@
 #include "packindex.h"
 #include "packlines.h"
 #include "packviews.h"
-#include "segshare.h"
 
 struct shms_packseg {
 	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */

@@ -281,12 +281,18 @@ static int take_place(int fd, const struct shms_segment *g, unsigned *ret_holder
 	return -EAGAIN;
 }
 
-static bool is_kept(const struct shms_segment *g, unsigned holder, const uint8_t store[16])
+unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16])
 {
-	struct shms_segrecord *record = shms_segment_record(g, holder);
+	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
+		struct shms_segrecord *record = shms_segment_record(g, h);
 
-	return shms_segword_is(&record->state, UINT64_MAX, SHMS_SEGRECORD_KEPT) &&
-	       memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0;
+		/* In one that is ACTIVE there are objects of a store that was taken apart, as long
+		 * as a child keeps it locked. */
+		if (shms_segword_is(&record->state, UINT64_MAX, SHMS_SEGRECORD_KEPT) &&
+		    memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0)
+			return h;
+	}
+	return SHMS_SEGMENT_NO_PLACE;
 }
 
 /*
@@ -295,18 +301,16 @@ static bool is_kept(const struct shms_segment *g, unsigned holder, const uint8_t
  */
 static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16])
 {
-	unsigned h = 0, n = shms_segment_holders(&f->segment);
+	unsigned h = f->kept ? shms_segment_place(&f->segment, store) : SHMS_SEGMENT_NO_PLACE;
 	int r;
 
-	while (h < n && f->kept && !is_kept(&f->segment, h, store))
-		h++;
-	if (h == n || !f->kept)
+	if (h == SHMS_SEGMENT_NO_PLACE)
 		return -ENOENT;
 	r = shms_seglock_wait(fd, h);
 	if (r < 0)
 		return r;
 	/* Another process of the store may have been quicker. */
-	if (!is_kept(&f->segment, h, store)) {
+	if (shms_segment_place(&f->segment, store) != h) {
 		shms_seglock_end(fd, h);
 		return -ENOENT;
 	}

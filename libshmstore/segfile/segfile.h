@@ -90,6 +90,9 @@ uint64_t shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint6
 void shms_segfile_fork_child(struct shms_segfile *f, bool views);
 
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME]);
+#define SHMS_SEGMENT_NO_PLACE UINT32_MAX
+/* The place of the store of that uuid, alive or not, unless the store was taken apart. */
+unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16]);
 /* Is a lease out anywhere in the segment? */
 bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms);
 

@@ -18,9 +18,7 @@
 #include "cleanup.h"
 #include "segfile.h"
 #include "segmem.h"
-#include "segrecover.h"
 #include "segslot.h"
-#include "segsurvey.h"
 #include "sys.h"
 
 void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool gone)

@@ -59,7 +59,7 @@ void shms_segalloc_deinit(struct shms_segalloc *a)
 	a->free = NULL;
 }
 
-/* As segsurvey.h counts it. */
+/* As shms_segsurvey() counts it. */
 static uint64_t bytes_of(const struct shms_segalloc *a, uint32_t slot)
 {
 	uint64_t size = shms_segclass_size((uint8_t)a->slots[slot].class);

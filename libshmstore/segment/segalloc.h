@@ -14,7 +14,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "segclass.h"
 #include "segment.h"
 
 /*

@@ -15,7 +15,6 @@
 #include "packread.h"
 #include "parts.h"
 #include "publish.h"
-#include "segsurvey.h"
 #include "sys.h"
 #include "view.h"
 

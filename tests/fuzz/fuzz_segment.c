@@ -16,9 +16,7 @@
 #include "scratch.h"
 #include "segalloc.h"
 #include "segpacked.h"
-#include "segrecover.h"
-#include "segshare.h"
-#include "segslot.h"
+#include "segments.h"
 
 enum {
 	FIX_HEADER = 1,
@@ -74,7 +72,7 @@ static void use_slot(const struct shms_segment *g, uint32_t index, unsigned hold
 	if (shms_segpacked_read(g, &slot, &o) == 0)
 		use_object(g, &o);
 	for (t.lease = 0; t.lease < SHMS_SEG_LEASES; t.lease++) {
-		if (shms_segment_adopt(g, holder, index & 1, &t, &o) == 0) {
+		if (segment_adopt(g, holder, index & 1, &t, &o) == 0) {
 			n_adopted++;
 			use_object(g, &o);
 			shms_segslot_drop(&slot, holder,

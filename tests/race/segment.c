@@ -12,8 +12,6 @@
 #include <stdatomic.h>
 
 #include "segments.h"
-#include "segrecover.h"
-#include "segshare.h"
 
 enum {
 	HOLDERS = 5,
@@ -103,7 +101,7 @@ static void *holder(void *arg)
 				shms_segment_hint(&g, t.slot);
 			continue;
 		}
-		if (shms_segment_adopt(&g, me, me & 1, &t, &o) < 0) {
+		if (segment_adopt(&g, me, me & 1, &t, &o) < 0) {
 			sched_yield();
 			continue;
 		}

@@ -54,4 +54,17 @@ static inline uint32_t segment_put(struct shms_segalloc *a, uint64_t size, int c
 	return index;
 }
 
+/* As shms_segment_adopt(), and describes the object, which the holder has by name then. */
+static inline int segment_adopt(const struct shms_segment *g, unsigned holder, bool kept,
+				const struct shms_segticket *t, struct shms_segpacked *ret)
+{
+	int r = shms_segment_adopt(g, holder, kept, t);
+	struct shms_segslot slot;
+
+	if (r < 0)
+		return r;
+	slot = shms_segslot_at(g, t->slot);
+	return shms_segpacked_read(g, &slot, ret);
+}
+
 #endif

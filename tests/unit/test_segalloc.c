@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include "segments.h"
-#include "segshare.h"
 
 static bool drop_and_free(struct shms_segalloc *a, uint32_t index)
 {
@@ -105,7 +104,7 @@ Test(segalloc, what_others_leave_is_found_by_its_hint_and_without_it_by_a_scan)
 		t.slot = index[i];
 		t.generation = generation;
 		cr_assert_eq(shms_segslot_handoff(&slot, generation, 0, 0, t.end_ms, &t.lease), 0);
-		cr_assert_eq(shms_segment_adopt(&g, 3, false, &t, &o), 0);
+		cr_assert_eq(segment_adopt(&g, 3, false, &t, &o), 0);
 		cr_assert_not(drop_and_free(&a, index[i]));
 	}
 	cr_assert_eq(shms_segalloc_scan(&a, 0), 0);

@@ -17,9 +17,7 @@
 #include "segfile.h"
 #include "segown.h"
 #include "segrescue.h"
-#include "segshare.h"
-#include "segslot.h"
-#include "segsurvey.h"
+#include "segments.h"
 #include "sys.h"
 
 #define NOW  UINT64_C(1000000)
@@ -130,7 +128,7 @@ Test(segfile, segment_of_many_slots_is_joined)
 		slot = put(&o, 10, i, &generation);
 	cr_assert_eq(join(dir, &o, there, others, false, &f), 0);
 	t = hand_off(&o, slot, generation);
-	cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
+	cr_assert_eq(segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 	cr_assert(is_there(&f.segment, slot, 10, 999));
 	shms_segfile_leave(&f, there, PAST);
 	close(there);
@@ -157,7 +155,7 @@ Test(segfile, object_goes_from_store_to_store)
 
 		cr_assert(shms_segslot_drop(&mine, 0, SHMS_SEGVIEWS_NONE));
 		cr_assert_not(shms_segown_take_back(&o, slot, NOW)); /* a lease stands */
-		cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
+		cr_assert_eq(segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 		cr_assert(is_there(&f.segment, slot, sizes[i % 6], i), "%lu", i);
 		cr_assert(shms_segslot_drop(&yours, f.holder, SHMS_SEGVIEWS_NONE));
 		cr_assert(shms_segown_take_back(&o, slot, NOW));
@@ -230,7 +228,7 @@ static pid_t holder_process(const struct shms_segown *o, int from, int dir, bool
 		struct shms_segpacked p;
 
 		if (join(from, o, dir, others, kept, &f) == 0 &&
-		    (!t || shms_segment_adopt(&f.segment, f.holder, kept, t, &p) == 0)) {
+		    (!t || segment_adopt(&f.segment, f.holder, kept, t, &p) == 0)) {
 			if (with_child && fork() == 0) {
 				prctl(PR_SET_PDEATHSIG, 0);
 				alarm(60);
@@ -397,7 +395,7 @@ Test(segfile, link_stays_while_a_lease_stands)
 	cr_assert(done.orphan);
 	/* The process that has the ticket gets the object. */
 	cr_assert_eq(join(dir, &o, there, others, false, &f), 0);
-	cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
+	cr_assert_eq(segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));
 	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, false, &done), 0);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));
