@@ -321,20 +321,25 @@ bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size
 	return found;
 }
 
-int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
+int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
 {
-	struct shms_packseg *g = &p->segments[place.segment];
-	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
-	int r = shms_packviews_reserve(&p->views);
+	const struct shms_segment *g = &p->segments[place.segment].file->segment;
+	struct shms_segslot slot = shms_segslot_at(g, place.slot);
 
-	if (r < 0)
-		return r;
 	ret->pack = p;
-	ret->segment = &g->file->segment;
+	ret->segment = g;
 	ret->slot = place.slot;
 	ret->number = place.segment;
 	ret->generation = shms_segstate_generation(shms_segword_load(slot.state));
-	r = shms_segpacked_read(&g->file->segment, &slot, &ret->object);
+	return shms_segpacked_read(g, &slot, &ret->object);
+}
+
+int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
+{
+	int r = shms_packviews_reserve(&p->views);
+
+	if (r == 0)
+		r = shms_pack_describe(p, place, ret);
 	if (r == 0)
 		shms_packseg_view(p, place);
 	return r;

@@ -98,26 +98,6 @@ static int read_names(struct shms_pack *p)
 	return r < 0 ? r : each_name(p, false, find_name);
 }
 
-static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t *ret_number)
-{
-	struct shms_segown *own = malloc(sizeof(*own));
-	int r = own ? shms_segown_reopen(file, p->options.dir_fd, p->options.huge, own) : -ENOMEM;
-
-	if (r == 0) {
-		own->grow = &p->grow;
-		r = shms_packsegs_add(p, own, &own->file, ret_number);
-		if (r < 0) {
-			shms_segfile_close(&own->file);
-			shms_segown_deinit(own);
-		}
-	} else if (!own) {
-		shms_segfile_close(file);
-	}
-	if (r < 0)
-		free(own);
-	return r;
-}
-
 /* No store has a place in another user's file: somebody else put it there. */
 static bool is_others(const struct shms_pack *p, const char *name)
 {
@@ -129,8 +109,8 @@ static bool is_others(const struct shms_pack *p, const char *name)
 
 static int reopen(struct shms_pack *p, const char *name)
 {
-	struct shms_segfile file, *heap;
-	uint32_t number;
+	struct shms_segfile file;
+	struct shms_packseg *g;
 	int r = shms_segfile_reopen(p->options.dir_fd, name, p->options.uuid, &file);
 
 	/* A link that was left over, or a file that is no segment: gc and verify see to it. */
@@ -139,19 +119,16 @@ static int reopen(struct shms_pack *p, const char *name)
 		return 0;
 	if (r < 0)
 		return r;
-	if (file.holder == SHMS_SEG_OWNER)
-		return reopen_owner(p, &file, &number);
-	heap = malloc(sizeof(*heap));
-	r = -ENOMEM;
-	if (heap) {
-		*heap = file;
-		r = shms_packsegs_add(p, NULL, heap, &number);
-	}
+	r = shms_packsegs_new(p, file.holder == SHMS_SEG_OWNER, 0, &g);
 	if (r < 0) {
 		shms_segfile_close(&file);
-		free(heap);
+		return r;
 	}
-	return r;
+	if (g->own)
+		r = shms_segown_reopen(&file, p->options.dir_fd, p->options.huge, g->own);
+	else
+		*g->file = file;
+	return shms_packsegs_add(p, g, r, 0);
 }
 
 static int reopen_all(struct shms_pack *p)
@@ -191,7 +168,7 @@ static int reopen_all(struct shms_pack *p)
  */
 static void drop_names(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
-	uint32_t n = shms_segment_born(&g->file->segment), number = (uint32_t)(g - p->segments);
+	uint32_t n = shms_segment_born(&g->file->segment), number = shms_packseg_number(p, g);
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (shms_packseg_named(g, i))

@@ -15,7 +15,6 @@
 
 #include "format.h"
 #include "packsegs.h"
-#include "seglook.h"
 #include "segrescue.h"
 #include "sys.h"
 
@@ -40,7 +39,7 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 {
 	uint64_t total = FIRST_SEGMENT;
 	struct shms_segment_shape shape;
-	struct shms_segown *own;
+	struct shms_packseg *made;
 	int r;
 
 	for (uint32_t i = 0; i < p->n_segments; i++) {
@@ -66,27 +65,16 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 			      shms_segown_cost(&shape, size, p->options.huge, false)) ||
 	    !has_room(p, shms_segown_cost(&shape, size, p->options.huge, false)))
 		return -ENOSPC;
-	if (!shms_packsegs_may_add(p, now_ms))
-		return -EAGAIN;
-	own = malloc(sizeof(*own));
-	if (!own)
-		return -ENOMEM;
-	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept,
-			       p->options.huge, own);
-	if (r == 0) {
-		own->grow = &p->grow;
-		p->grow.taken += own->mem.bytes;
-		r = shms_packsegs_add(p, own, &own->file, ret_number);
-		if (r < 0) {
-			p->grow.gave += shms_segfile_leave(&own->file, p->options.dir_fd, now_ms);
-			shms_segown_deinit(own);
-		}
-	}
+	r = shms_packsegs_new(p, true, now_ms, &made);
 	if (r < 0)
-		free(own);
-	else
-		p->segments[*ret_number].large = large;
-	return r;
+		return r;
+	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept,
+			       p->options.huge, made->own);
+	if (r == 0)
+		p->grow.taken += made->own->mem.bytes;
+	made->large = large;
+	*ret_number = shms_packseg_number(p, made);
+	return shms_packsegs_add(p, made, r, now_ms);
 }
 
 struct put {
@@ -106,18 +94,6 @@ static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 
 	u->place.segment = number;
 	return r == -ENOSPC && full ? 1 : r;
-}
-
-/* Takes back slots of dead stores in the segment. Others, or the next call, do the rest. */
-static void rescue(struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
-{
-	struct shms_segrescued done;
-	struct shms_seglook l;
-
-	if (shms_seglook_open(p->options.dir_fd, g->file->name, true, &l) < 0)
-		return;
-	(void)shms_segrescue(&l, NULL, now_ms, &done);
-	shms_seglook_close(&l);
 }
 
 static bool is_for(const struct shms_packseg *g, const struct put *u)
@@ -169,7 +145,8 @@ static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 			continue;
 		if (scan) {
 			shms_packseg_settle(p, g, u->now_ms);
-			rescue(p, g, u->now_ms);
+			/* Slots of dead stores come back; others, or the next call, do the rest. */
+			shms_segrescue_name(p->options.dir_fd, g->file->name, u->now_ms);
 		}
 		if (scan && !shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(u->now_ms)))
 			continue;

@@ -82,24 +82,15 @@ void shms_packread_end(struct shms_pack *p)
 /* Takes a place in the store's segment of that uuid. */
 static SHMS_ASIDE int join(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
 {
-	struct shms_segfile *file;
-	int r;
+	struct shms_packseg *g;
+	int r = shms_packsegs_new(p, false, 0, &g);
 
-	if (!shms_packsegs_may_add(p, 0))
-		return -EAGAIN;
-	file = malloc(sizeof(*file));
-	if (!file)
-		return -ENOMEM;
-	_fd_ int dir_fd = shms_packsegs_dir(p, SEGMENTS);
-	r = dir_fd < 0 ? dir_fd : shms_segfile_visit(dir_fd, uuid, p->options.uuid, file);
-	if (r == 0) {
-		r = shms_packsegs_add(p, NULL, file, ret_number);
-		if (r < 0)
-			shms_segfile_leave(file, -1, 0);
-	}
 	if (r < 0)
-		free(file);
-	return r;
+		return r;
+	_fd_ int dir_fd = shms_packsegs_dir(p, SEGMENTS);
+	r = dir_fd < 0 ? dir_fd : shms_segfile_visit(dir_fd, uuid, p->options.uuid, g->file);
+	*ret_number = shms_packseg_number(p, g);
+	return shms_packsegs_add(p, g, r, 0);
 }
 
 /* The reader's own number of the store's segment. 0; -ENOENT: the store has it no more;
@@ -200,22 +191,6 @@ static void drop(struct shms_pack *p, struct found *f)
 	f->alias = NULL;
 }
 
-/* Describes the object of a slot that is held. 1; 0: it is damaged, or not what it was taken
- * for. */
-static int describe(struct shms_pack *p, struct shms_packplace place, uint32_t generation,
-		    struct shms_pack_view *ret)
-{
-	struct shms_packseg *g = &p->segments[place.segment];
-	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
-
-	*ret = (struct shms_pack_view){.pack = p,
-				       .segment = &g->file->segment,
-				       .slot = place.slot,
-				       .generation = generation,
-				       .number = place.segment};
-	return shms_segpacked_read(&g->file->segment, &slot, &ret->object) == 0;
-}
-
 /* Holds the slot's object. 1; 0: there is none of the store's; -ENOMEM. */
 static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t *generation,
 		struct shms_pack_view *ret)
@@ -235,10 +210,11 @@ static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t
 	r = hold(p, place, shms_segstate_generation(state));
 	if (r != 1)
 		return r;
-	r = describe(p, place, shms_segstate_generation(state), ret);
-	if (r != 1)
-		shms_packseg_unview(p, place, 0);
-	return r;
+	/* It may be damaged, or not what it was taken for. */
+	if (shms_pack_describe(p, place, ret) == 0)
+		return 1;
+	shms_packseg_unview(p, place, 0);
+	return 0;
 }
 
 /* The slot that is held is an alias: its key goes to f, and the object that it

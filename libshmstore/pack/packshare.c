@@ -139,29 +139,19 @@ static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t,
 			   uint32_t *ret_number)
 {
 	char link[SHMS_PACK_TICKET];
-	struct shms_segfile *file;
-	int r;
+	struct shms_packseg *g;
+	int r = shms_packsegs_new(p, false, now_ms, &g);
 
-	if (!shms_packsegs_may_add(p, now_ms)) {
-		p->unjoined_ms = now_ms + SHMS_PACK_AGAIN_MS;
-		return -EAGAIN;
-	}
-	file = malloc(sizeof(*file));
-	if (!file)
-		return -ENOMEM;
-	link_of(t, link);
-	r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd, p->options.uuid,
-			      p->options.kept, file);
 	if (r == 0) {
-		r = shms_packsegs_add(p, NULL, file, ret_number);
-		if (r < 0)
-			p->grow.gave += shms_segfile_unjoin(file, p->options.dir_fd, now_ms);
+		link_of(t, link);
+		r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd,
+				      p->options.uuid, p->options.kept, g->file);
+		*ret_number = shms_packseg_number(p, g);
+		r = shms_packsegs_add(p, g, r, now_ms);
+		if (r != -ENOMEM)
+			return r;
 	}
-	if (r < 0)
-		free(file);
-	if (r != -ENOMEM)
-		return r;
-	/* There is no map to be had, which a copy does without. */
+	/* There is no number or no map to be had, which a copy does without. */
 	p->unjoined_ms = now_ms + SHMS_PACK_AGAIN_MS;
 	return -EAGAIN;
 }

@@ -214,10 +214,6 @@ static uint64_t punch(const struct shms_segtrim *t, uint64_t from, uint64_t to)
 /* Punches the extents of free slots [first, end), which are neighbours, but for alignment. */
 static uint64_t punch_run(const struct shms_segtrim *t, uint32_t first, uint32_t end)
 {
-	/* The bits go first: a failure between leaves memory that is not counted on, and never the
-	 * reverse. */
-	for (uint32_t i = first; t->backed && i < end; i++)
-		t->backed[i / 8] &= (uint8_t) ~(1u << i % 8);
 	return punch(t, shms_segalloc_begin(t->alloc, first), shms_segalloc_end(t->alloc, end - 1));
 }
 
@@ -257,11 +253,10 @@ uint64_t shms_segtrim(const struct shms_segtrim *t)
 int shms_segtrim_free(const struct shms_segment *g, int fd, uint64_t *io_freed)
 {
 	struct shms_segalloc a;
-	uint32_t n_bad;
 	int r = shms_segalloc_init(&a, g);
 
 	if (r == 0)
-		r = shms_segalloc_rebuild(&a, &n_bad);
+		r = shms_segalloc_rebuild(&a);
 	if (r == 0)
 		*io_freed += shms_segtrim(&(struct shms_segtrim){.alloc = &a, .fd = fd});
 	shms_segalloc_deinit(&a);

@@ -72,10 +72,7 @@ uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint6
 struct shms_segtrim {
 	const struct shms_segalloc *alloc;
 	int fd;
-	/* the owner's bit for each slot, cleared where the extent lost
-	 * memory; NULL: there are none */
-	uint8_t *backed;
-	struct shms_segmem *mem; /* with backed */
+	struct shms_segmem *mem; /* the owner's; NULL: there is none */
 };
 
 /*

@@ -27,7 +27,6 @@ struct shms_segown {
 	int fd;             /* to write and to allocate; not the description with the lock */
 	uint64_t chunk;     /* memory is taken ahead by so many bytes */
 	uint64_t slots_end; /* slots have memory up to there, in the file */
-	uint8_t *backed;    /* a bit for each slot: all of its extent has memory */
 	struct shms_segmem mem;
 	/* what the put may take that is under way; NULL: nobody counts. The caller's */
 	struct shms_seggrow *grow;

@@ -209,14 +209,12 @@ static int cut(struct shms_segalloc *a, uint8_t class, uint32_t *ret_slot)
 	return 0;
 }
 
-int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot,
-		       bool *ret_fresh)
+int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot)
 {
 	uint32_t slot = pop(a, class);
 
 	if (slot == NONE && shms_segalloc_hints(a, now))
 		slot = pop(a, class);
-	*ret_fresh = slot == NONE;
 	if (slot == NONE)
 		return cut(a, class, ret_slot);
 	*ret_slot = slot;
@@ -263,11 +261,10 @@ static bool told(struct shms_segalloc *a, uint32_t i, uint8_t *map, bool *ret_fr
 	return true;
 }
 
-int shms_segalloc_rebuild(struct shms_segalloc *a, uint32_t *ret_bad)
+int shms_segalloc_rebuild(struct shms_segalloc *a)
 {
 	const struct shms_segment_shape *shape = &a->segment->shape;
 	uint8_t *map = calloc((shape->size - shape->data_off) / SHMS_SEGCLASS_ALIGN / 8 + 1, 1);
-	uint32_t bad = 0;
 
 	if (!map)
 		return -ENOMEM;
@@ -275,12 +272,10 @@ int shms_segalloc_rebuild(struct shms_segalloc *a, uint32_t *ret_bad)
 	for (uint32_t i = 0; i < a->n_born; i++) {
 		bool is_free = false;
 
-		if (!told(a, i, map, &is_free))
-			bad++; /* extent 0: reclaim() passes it over */
-		else if (is_free)
+		/* else extent 0: reclaim() passes it over */
+		if (told(a, i, map, &is_free) && is_free)
 			shms_segalloc_give(a, i);
 	}
 	free(map);
-	*ret_bad = bad;
 	return 0;
 }
