@@ -108,15 +108,6 @@ void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 	remember(p, key, place);
 }
 
-uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key,
-			  struct shms_packplace place, uint64_t now_ms)
-{
-	shms_packindex_drop(&p->index, key->hash, place);
-	p->last.size = 0;
-	count_key(p, false);
-	return shms_packalias_unname(p, place, now_ms);
-}
-
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
 		      const struct shms_packplace *old, struct shms_packplace place,
 		      uint64_t now_ms)
@@ -457,7 +448,10 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_seek(p, key, key_size, &k, &place)) {
 		object = shms_packalias_object(p, place);
-		bytes = shms_pack_unname(p, &k, place, now_ms);
+		shms_packindex_drop(&p->index, k.hash, place);
+		p->last.size = 0;
+		count_key(p, false);
+		bytes = shms_packalias_unname(p, place, now_ms);
 		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
 		if (ret_bytes)
 			*ret_bytes = bytes;

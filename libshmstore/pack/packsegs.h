@@ -261,12 +261,9 @@ int shms_pack_reserve(struct shms_pack *p);
  * _share() makes it a file first. */
 void shms_pack_publish(struct shms_pack *p);
 void shms_pack_share(struct shms_pack *p);
-/* The key means that slot, or no more; then what nobody else of the store
- * needs goes. Returns its bytes. */
+/* The key means that slot. */
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace place);
-uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key,
-			  struct shms_packplace place, uint64_t now_ms);
 /* The key, which meant old where that is not NULL, means that slot. Killed before the old one goes,
  * the key has two: the index says which of them readers have found. */
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,

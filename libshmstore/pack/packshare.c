@@ -24,20 +24,6 @@
 static const char PART[] = "/segments/";
 #define TAIL (sizeof(PART) - 1 + DIGITS)
 
-/* Each adoption parses a uuid, and sscanf() would take microseconds for it. */
-static bool parse_uuid(const char *text, uint8_t ret[16])
-{
-	for (size_t i = 0; i < 2; i++) {
-		uint64_t half;
-
-		if (!shms_hexdigits_read(text + 16 * i, &half))
-			return false;
-		half = __builtin_bswap64(half);
-		memcpy(ret + 8 * i, &half, sizeof(half));
-	}
-	return true;
-}
-
 /* [directory]/segments/[uuid]/[digits]. */
 int shms_packticket_parse(const char *path, size_t length, struct shms_packticket *ret)
 {
@@ -47,7 +33,7 @@ int shms_packticket_parse(const char *path, size_t length, struct shms_packticke
 	    path[link] != '/')
 		return -EBADMSG;
 	if (memcmp(path + link - TAIL, PART, sizeof(PART) - 1) != 0 ||
-	    !parse_uuid(path + link - DIGITS, ret->uuid))
+	    !shms_hexdigits_read_bytes(path + link - DIGITS, ret->uuid, sizeof(ret->uuid)))
 		return -EBADMSG;
 	ret->path = path;
 	ret->link_length = link;

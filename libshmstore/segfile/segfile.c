@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "hexdigits.h"
 #include "refused.h"
 #include "segrescue.h"
 #include "sys.h"
@@ -38,12 +39,7 @@
 
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME])
 {
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < 16; i++) {
-		ret_name[2 * i] = digits[uuid[i] >> 4];
-		ret_name[2 * i + 1] = digits[uuid[i] & 15];
-	}
+	shms_hexdigits_write_bytes(uuid, 16, ret_name);
 	ret_name[SHMS_SEGFILE_NAME - 1] = '\0';
 }
 
@@ -295,6 +291,20 @@ unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16
 	return SHMS_SEGMENT_NO_PLACE;
 }
 
+/* Tries for a second, as long as somebody else may recover the place. -EBUSY: in vain. */
+static int lock_place(int fd, unsigned holder)
+{
+	uint64_t until = shms_now_mono_ns() + UINT64_C(1000000000);
+	int r;
+
+	while ((r = shms_seglock_try(fd, holder)) == -EAGAIN) {
+		if (shms_now_mono_ns() > until)
+			return -EBUSY;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	return r;
+}
+
 /*
  * Takes the place that a kept store had before, locks its byte, and finishes or undoes what the
  * store's last process was about. -ENOENT: it had none; -EBUSY.
@@ -306,7 +316,7 @@ static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16
 
 	if (h == SHMS_SEGMENT_NO_PLACE)
 		return -ENOENT;
-	r = shms_seglock_wait(fd, h);
+	r = lock_place(fd, h);
 	if (r < 0)
 		return r;
 	/* Another process of the store may have been quicker. */
@@ -487,24 +497,9 @@ void shms_segfile_fork_child(struct shms_segfile *f, bool views)
  * stopped holder stops all others).
  */
 
-#define WAIT_NS 1000000
-
 int shms_seglock_try(int fd, unsigned holder)
 {
 	return shms_lock_bytes(fd, F_WRLCK, holder, 1);
-}
-
-int shms_seglock_wait(int fd, unsigned holder)
-{
-	uint64_t until = shms_now_mono_ns() + SHMS_SEGLOCK_WAIT_MS * UINT64_C(1000000);
-	int r;
-
-	while ((r = shms_seglock_try(fd, holder)) == -EAGAIN) {
-		if (shms_now_mono_ns() > until)
-			return -EBUSY;
-		nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
-	}
-	return r;
 }
 
 bool shms_seglock_taken(int fd, unsigned byte)

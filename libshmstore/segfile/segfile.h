@@ -122,12 +122,9 @@ int shms_segfile_map(int fd, struct shms_segment *g);
 #define SHMS_SEGLOCK_TRIM     512u
 /* + a holder's number: the byte that children of its forks lock together */
 #define SHMS_SEGLOCK_CHILDREN 1024u
-#define SHMS_SEGLOCK_WAIT_MS  1000u /* how long a recovery by somebody else is waited for */
 
 /* 0; -EAGAIN: another description has it; another -errno. */
 int shms_seglock_try(int fd, unsigned holder);
-/* As before, but tries for SHMS_SEGLOCK_WAIT_MS. -EBUSY: in vain. */
-int shms_seglock_wait(int fd, unsigned holder);
 void shms_seglock_end(int fd, unsigned holder);
 /* Has another description that byte locked? fd may be one that can only be read. */
 bool shms_seglock_taken(int fd, unsigned byte);

@@ -170,7 +170,8 @@ int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, u
 	return 0;
 }
 
-uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to)
+/* A hole was punched at whole pages. Returns the bytes that went. */
+static uint64_t punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to)
 {
 	uint64_t before = m->bytes;
 
@@ -208,7 +209,7 @@ static uint64_t punch(const struct shms_segtrim *t, uint64_t from, uint64_t to)
 	if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
 		      (off_t)(to - from)) < 0)
 		return 0;
-	return t->mem ? shms_segmem_punched(t->mem, t->fd, from, to) : 0;
+	return t->mem ? punched(t->mem, t->fd, from, to) : 0;
 }
 
 /* Punches the extents of free slots [first, end), which are neighbours, but for alignment. */
