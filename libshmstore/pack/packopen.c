@@ -231,28 +231,6 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 	atomic_store_explicit(&p->retired, true, memory_order_relaxed);
 }
 
-static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
-{
-	if (atomic_load_explicit(&p->retired, memory_order_relaxed)) {
-		shms_segfile_close(g->file);
-		return;
-	}
-	if (p->child) {
-		/* Views point into the maps, which therefore stay as long as the process. */
-		if (!g->n_viewed)
-			shms_segfile_close(g->file);
-		return;
-	}
-	shms_packseg_settle(p, g, now_ms);
-	if (p->options.kept)
-		shms_segfile_close(g->file);
-	else if (g->inherited) {
-		drop_names(p, g, now_ms);
-		shms_segfile_close(g->file);
-	} else
-		leave(p, g, now_ms);
-}
-
 int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret)
 {
 	struct shms_pack *p = calloc(1, sizeof(*p));
@@ -280,16 +258,16 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 {
 	if (!p)
 		return;
-	if (!p->options.kept && !p->child &&
-	    !atomic_load_explicit(&p->retired, memory_order_relaxed))
-		shms_packalias_forget_objects(p, now_ms);
+	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
+		shms_pack_retire(p, p->options.kept, now_ms);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
-		if (g->file) {
-			close_segment(p, g, now_ms);
+		/* A child's views point into the maps, which stay as long as the process. */
+		if (g->file && !(p->child && g->n_viewed))
+			shms_segfile_close(g->file);
+		if (g->file)
 			shms_packsegs_free(g);
-		}
 	}
 	shms_packalias_deinit(p);
 	shms_packlines_close(&p->lines);

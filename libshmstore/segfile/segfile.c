@@ -472,7 +472,7 @@ uint64_t shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint6
 
 	if (!keep) {
 		shms_segword_store(&record->state, SHMS_SEGRECORD_ACTIVE);
-		if (!shms_segment_promised(&f->segment, now_ms))
+		if (dirfd >= 0 && !shms_segment_promised(&f->segment, now_ms))
 			freed = drop_link(f, dirfd);
 	}
 	munmap(f->segment.books, f->books_size);

@@ -161,9 +161,7 @@ static int back_extent(struct shms_segown *o, uint32_t slot)
 
 	if (shms_segmem_has(&o->mem, from, to))
 		return 0;
-	step = last                            ? ahead_of(o)
-	       : to - from < SHMS_SEGCLASS_BIG ? AGAIN
-					       : shms_host_page();
+	step = last ? ahead_of(o) : to - from < SHMS_SEGCLASS_BIG ? AGAIN : shms_host_page();
 	most = last ? o->file.segment.shape.size : o->alloc.end_off;
 	ahead = (to + step - 1) / step * step;
 	r = shms_segmem_take(&o->mem, o->grow, o->fd, from, to, ahead < most ? ahead : most, &end);
