@@ -413,6 +413,15 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset)
 	return (ssize_t)have;
 }
 
+ssize_t shms_read_text(const char *path, char *ret, size_t size)
+{
+	_fd_ int fd = shms_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	ssize_t n = fd < 0 ? -errno : shms_pread_all(fd, ret, size - 1, 0);
+
+	ret[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
 struct dirent *shms_readdir(DIR *dir, int *io_error)
 {
 	struct dirent *e;
@@ -515,8 +524,7 @@ uint64_t shms_now_mono_ns(void)
 void shms_boot_id(uint8_t ret_id[16])
 {
 	char text[64], digits[32] = {0};
-	_fd_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+	ssize_t n = shms_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text));
 	size_t k = 0;
 
 	for (ssize_t i = 0; i < n && k < sizeof(digits); i++)

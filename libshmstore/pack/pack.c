@@ -188,9 +188,8 @@ static bool shared_lines(struct shms_pack *p, uint32_t n, struct shms_packlines 
 	    shms_packlines_file(p->options.store_fd, p->options.uuid, n, ret) < 0)
 		return false;
 	p->grow.taken += ret->bytes;
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		if (p->segments[i].file)
-			shms_packlines_segment(ret, i, p->segments[i].file->segment.uuid);
+	SHMS_PACKSEGS_EACH(p, g)
+		shms_packlines_segment(ret, shms_packseg_number(p, g), g->file->segment.uuid);
 	return true;
 }
 

@@ -204,7 +204,7 @@ size_t shms_packticket_store(const struct shms_packticket *ticket);
 struct shms_packcopy {
 	uint8_t *extent; /* a copy; malloc() */
 	struct shms_segpacked object;
-	uint64_t sizes[64]; /* of its buffers */
+	uint64_t sizes[SHMS_SEGOWN_BUFFERS]; /* of its buffers */
 };
 
 /*

@@ -221,10 +221,8 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 	p->grow.tight = false;
 	if (!keep)
 		shms_packalias_forget_objects(p, now_ms);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].file)
-			retire_segment(p, &p->segments[i], keep, now_ms);
-	}
+	SHMS_PACKSEGS_EACH(p, g)
+		retire_segment(p, g, keep, now_ms);
 	/* Of a kept store others find keys by it still. */
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
@@ -260,14 +258,11 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 		return;
 	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
 		shms_pack_retire(p, p->options.kept, now_ms);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		struct shms_packseg *g = &p->segments[i];
-
+	SHMS_PACKSEGS_EACH(p, g) {
 		/* A child's views point into the maps, which stay as long as the process. */
-		if (g->file && !(p->child && g->n_viewed))
+		if (!(p->child && g->n_viewed))
 			shms_segfile_close(g->file);
-		if (g->file)
-			shms_packsegs_free(g);
+		shms_packsegs_free(g);
 	}
 	shms_packalias_deinit(p);
 	shms_packlines_close(&p->lines);

@@ -42,9 +42,7 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 	struct shms_packseg *made;
 	int r;
 
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		const struct shms_packseg *g = &p->segments[i];
-
+	SHMS_PACKSEGS_EACH(p, g) {
 		if (g->own && g->large == large && g->file->segment.shape.size >= total)
 			total = g->file->segment.shape.size * 2;
 	}
@@ -101,39 +99,32 @@ static bool is_for(const struct shms_packseg *g, const struct put *u)
 	return g->own && g->large == u->large;
 }
 
-/*
- * Into a slot that was used before, in whichever segment. Without this, objects that come and go in
- * turn would take fresh memory of the last segment until that is full. 1: there is none.
- */
-static int put_into_free(struct shms_pack *p, struct put *u)
+enum where {
+	USED,   /* a slot that was used before: without this, objects that come and go in turn would
+		 * take fresh memory of the last segment until that is full */
+	ANY,    /* any slot */
+	SCANNED /* one that others left without a hint, or had when they died */
+};
+
+/* Has the segment such a slot, as far as is known? class: of the object. */
+static bool may_have(struct shms_pack *p, struct shms_packseg *g, enum where where, int class,
+		     uint64_t now_ms)
 {
-	uint32_t n = 0;
-	int class;
-
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		n += is_for(&p->segments[i], u);
-	/* One by itself does so anyway. */
-	if (n < 2)
-		return 1;
-	class = shms_segown_class(u->what);
-	for (uint32_t i = p->n_segments; class >= 0 && i-- > 0;) {
-		struct shms_packseg *g = &p->segments[i];
-		int r;
-
-		if (!is_for(g, u) || !shms_segalloc_has(&g->own->alloc, (uint8_t) class,
-							shms_segnow_of_ms(u->now_ms)))
-			continue;
-		r = put_into(p, i, u);
-		/* Its memory went back, and may not be taken again. */
-		if (r != 1 && !(r == -ENOSPC && p->grow.wanted))
-			return r;
-		p->grow.wanted = 0;
-	}
-	return 1;
+	if (where == USED)
+		return class >= 0 && shms_segalloc_has(&g->own->alloc, (uint8_t) class,
+						       shms_segnow_of_ms(now_ms));
+	if (where == ANY)
+		return true;
+	shms_packseg_settle(p, g, now_ms);
+	/* Slots of dead stores come back; others, or the next call, do the rest. */
+	shms_segrescue_name(p->options.dir_fd, g->file->name, now_ms);
+	return shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(now_ms)) > 0;
 }
 
-static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
+/* 1: there is none. */
+static int put_into_any(struct shms_pack *p, struct put *u, enum where where)
 {
+	int class = where == USED ? shms_segown_class(u->what) : 0;
 	bool refused = false;
 
 	/* The last segment is the largest, and has most room. */
@@ -141,36 +132,37 @@ static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 		struct shms_packseg *g = &p->segments[i];
 		int r;
 
-		if (!is_for(g, u))
-			continue;
-		if (scan) {
-			shms_packseg_settle(p, g, u->now_ms);
-			/* Slots of dead stores come back; others, or the next call, do the rest. */
-			shms_segrescue_name(p->options.dir_fd, g->file->name, u->now_ms);
-		}
-		if (scan && !shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(u->now_ms)))
+		if (!is_for(g, u) || !may_have(p, g, where, class, u->now_ms))
 			continue;
 		r = put_into(p, i, u);
 		/* It may take no memory: another segment may have some. */
-		refused = refused || (r == -ENOSPC && p->grow.wanted);
 		if (r != 1 && !(r == -ENOSPC && p->grow.wanted))
 			return r;
+		refused = refused || r != 1;
 	}
-	return refused ? -ENOSPC : 1;
+	if (where != USED)
+		return refused ? -ENOSPC : 1;
+	p->grow.wanted = 0;
+	return 1;
 }
 
 static int put_somewhere(struct shms_pack *p, struct put *u)
 {
-	uint32_t number;
-	int r = put_into_free(p, u);
+	uint32_t number, n = 0;
+	int r = 1;
 
+	/* One segment by itself uses such slots first anyway. */
+	SHMS_PACKSEGS_EACH(p, g)
+		n += is_for(g, u);
+	if (n > 1)
+		r = put_into_any(p, u, USED);
 	if (r == 1)
-		r = put_into_any(p, u, false);
+		r = put_into_any(p, u, ANY);
 	/* Both take a thousand times as long as a put. */
 	if (r == 1 && u->now_ms < p->refused_ms)
 		return -ENOSPC;
 	if (r == 1)
-		r = put_into_any(p, u, true);
+		r = put_into_any(p, u, SCANNED);
 	if (r != 1)
 		return r;
 	r = grow(p, u->large, u->size, u->now_ms, &number);

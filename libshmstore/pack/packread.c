@@ -68,10 +68,9 @@ void shms_packread_end(struct shms_pack *p)
 		return;
 	SHMS_LIGHT_HELD(&p->lock);
 	atomic_store_explicit(&p->ended, true, memory_order_relaxed);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].file)
-			shms_packseg_settle(p, &p->segments[i], 0);
-		shms_packseg_tidy(p, &p->segments[i], 0);
+	SHMS_PACKSEGS_EACH(p, g) {
+		shms_packseg_settle(p, g, 0);
+		shms_packseg_tidy(p, g, 0);
 	}
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
@@ -106,18 +105,23 @@ static int segment_of(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret
 	return r == -EAGAIN || r == -EPERM || r == -EACCES ? -ENOTSUP : shms_error(r);
 }
 
+/* The segment that the store has under that number, where we have a place in it. NULL: none. */
+static struct shms_packseg *known(struct shms_pack *p, uint32_t number, uint8_t ret_uuid[16])
+{
+	struct shms_packseg *g = &p->segments[p->numbers[number]];
+
+	shms_packlines_uuid(&p->lines, number, ret_uuid);
+	return g->file && memcmp(g->file->segment.uuid, ret_uuid, 16) == 0 ? g : NULL;
+}
+
 static int segment_of_cell(struct shms_pack *p, uint32_t number, uint32_t *ret_number)
 {
-	const struct shms_packseg *g = &p->segments[p->numbers[number]];
 	uint8_t uuid[16];
-	int r;
+	int r = 0;
 
-	shms_packlines_uuid(&p->lines, number, uuid);
-	if (g->file && memcmp(g->file->segment.uuid, uuid, sizeof(uuid)) == 0) {
-		*ret_number = p->numbers[number];
-		return 0;
-	}
-	r = segment_of(p, uuid, ret_number);
+	*ret_number = p->numbers[number];
+	if (!known(p, number, uuid))
+		r = segment_of(p, uuid, ret_number);
 	if (r == 0)
 		p->numbers[number] = (uint8_t)*ret_number;
 	return r;
@@ -309,15 +313,13 @@ struct look {
  * is looked at again by the search. */
 static bool is_other(struct look *l, struct shms_packplace cell, const struct shms_packhashed *key)
 {
-	const struct shms_packseg *g = &l->p->segments[l->p->numbers[cell.segment]];
+	uint8_t uuid[16];
+	const struct shms_packseg *g = known(l->p, cell.segment, uuid);
 	struct shms_segslot slot;
 	uint64_t words[2];
-	uint8_t uuid[16];
 	size_t size;
 
-	shms_packlines_uuid(&l->p->lines, cell.segment, uuid);
-	if (!g->file || memcmp(g->file->segment.uuid, uuid, sizeof(uuid)) != 0 ||
-	    cell.slot >= shms_segment_born(&g->file->segment))
+	if (!g || cell.slot >= shms_segment_born(&g->file->segment))
 		return false;
 	slot = shms_packseg_slot(g, cell.slot);
 	size = shms_segpacked_key_words(&slot, words);
@@ -368,26 +370,17 @@ int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
 	struct look l = {.p = p};
 	int r;
 
-	shms_lightlock_take(&p->lock);
-	r = look(&l, key, key_size);
-	shms_lightlock_release(&p->lock);
-	if (r != 1)
-		return r;
-	*ret = l.found.view;
-	free(l.found.alias);
-	return 0;
-}
-
-int shms_packread_has(struct shms_pack *p, const void *key, size_t key_size)
-{
-	struct look l = {.p = p};
-	int r;
-
 	SHMS_LIGHT_HELD(&p->lock);
 	r = look(&l, key, key_size);
-	if (r == 1)
-		drop(p, &l.found);
-	return r == -ENOENT ? 0 : r;
+	if (r != 1)
+		return r;
+	if (ret)
+		*ret = l.found.view;
+	else
+		shms_packseg_unview(
+			p, (struct shms_packplace){l.found.view.number, l.found.view.slot}, 0);
+	free(l.found.alias);
+	return 0;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */

@@ -149,11 +149,8 @@ void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_
 /* Leaves segments of dead owners in which this store has nothing. */
 static void leave_idle(struct shms_pack *p, uint64_t now_ms)
 {
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		struct shms_packseg *g = &p->segments[i];
-
-		if (g->file)
-			shms_packseg_settle(p, g, now_ms);
+	SHMS_PACKSEGS_EACH(p, g) {
+		shms_packseg_settle(p, g, now_ms);
 		shms_packseg_tidy(p, g, now_ms);
 	}
 }
@@ -213,10 +210,9 @@ int shms_packsegs_add(struct shms_pack *p, struct shms_packseg *g, int r, uint64
 
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
 {
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].file &&
-		    memcmp(p->segments[i].file->segment.uuid, uuid, 16) == 0) {
-			*ret_number = i;
+	SHMS_PACKSEGS_EACH(p, g) {
+		if (memcmp(g->file->segment.uuid, uuid, 16) == 0) {
+			*ret_number = shms_packseg_number(p, g);
 			return true;
 		}
 	}
@@ -352,8 +348,8 @@ bool shms_pack_is_there(struct shms_pack *p)
 void shms_pack_touch(struct shms_pack *p)
 {
 	SHMS_LIGHT_HELD(&p->lock);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].own)
-			(void)futimens(p->segments[i].own->fd, NULL);
+	SHMS_PACKSEGS_EACH(p, g) {
+		if (g->own)
+			(void)futimens(g->own->fd, NULL);
 	}
 }

@@ -280,9 +280,6 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t,
 
 /* ---- a ticket's object as a copy ------------------------------------------------------------- */
 
-_Static_assert(sizeof(((struct shms_packcopy *)0)->sizes) == SHMS_SEGOWN_BUFFERS * sizeof(uint64_t),
-	       "sizes");
-
 /* Opens the donor's link. A slot is read as packlook.c does it. */
 static int open_link(int root_fd, const struct shms_packticket *t, bool write,
 		     struct shms_seglook *ret)

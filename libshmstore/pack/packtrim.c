@@ -34,8 +34,8 @@ static uint64_t memory(const struct shms_pack *p)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		sum += p->segments[i].own ? p->segments[i].own->mem.bytes : 0;
+	SHMS_PACKSEGS_EACH(p, g)
+		sum += g->own ? g->own->mem.bytes : 0;
 	return sum;
 }
 
@@ -43,8 +43,8 @@ static uint64_t pool(const struct shms_pack *p)
 {
 	uint64_t sum = p->lines.bytes;
 
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		sum += pool_of(&p->segments[i]);
+	SHMS_PACKSEGS_EACH(p, g)
+		sum += pool_of(g);
 	return sum;
 }
 
@@ -285,8 +285,8 @@ static uint64_t stranded(const struct shms_pack *p)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		sum += stranded_of(&p->segments[i]);
+	SHMS_PACKSEGS_EACH(p, g)
+		sum += stranded_of(g);
 	return sum;
 }
 
@@ -357,12 +357,11 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms)
 		shms_lightlock_release(&p->lock);
 		return 0;
 	}
-	for (uint32_t i = 0; i < p->n_segments && !p->child; i++) {
-		if (p->segments[i].file && !atomic_load_explicit(&p->retired, memory_order_relaxed))
-			freed += trim(p, &p->segments[i], now_ms);
-	}
-	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
+	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed)) {
+		SHMS_PACKSEGS_EACH(p, g)
+			freed += trim(p, g, now_ms);
 		freed += compact(p, now_ms, &more);
+	}
 	p->grow.gave += freed;
 	/* If more can be moved, the next call goes on at once. */
 	p->trimmed = more ? 0 : pool(p);

@@ -76,14 +76,6 @@ int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st)
 	return shms_segment_check(&header, (uint64_t)ret_st->st_size, ret);
 }
 
-/* The same of a segment that we would write to through a map: of another user's we make none. */
-static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
-{
-	int r = shms_segfile_check(fd, ret, ret_st);
-
-	return r == 0 && ret_st->st_uid != geteuid() ? -EPERM : r;
-}
-
 /*
  * The owner takes memory before it publishes slots; a write to a slot without memory could find the
  * partition full. The hole is looked for first: a read through the map would fill it.
@@ -362,8 +354,11 @@ static int enter(enum way way, int fd, const char *name, int dirfd, const uint8_
 		 struct shms_segfile *f)
 {
 	struct stat st;
-	int r = check(fd, &f->segment, &st);
+	int r = shms_segfile_check(fd, &f->segment, &st);
 
+	/* Of another user's file we make no map to write to. */
+	if (r == 0 && st.st_uid != geteuid())
+		r = -EPERM;
 	if (r < 0)
 		return r;
 	shms_segfile_name(f->segment.uuid, f->name);

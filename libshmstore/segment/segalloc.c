@@ -237,26 +237,20 @@ static bool mark(uint8_t *map, uint64_t first, uint64_t n)
 static bool told(struct shms_segalloc *a, uint32_t i, uint8_t *map, bool *ret_free)
 {
 	const struct shms_segment *g = a->segment;
-	struct shms_segpacked_words w;
 	struct shms_segslot slot = shms_segslot_at(g, i);
-	uint64_t words[SHMS_SEGSLOT_PACKED_WORDS], size, first;
+	uint32_t extent = (uint32_t)shms_segword_plain_load(&slot.packed[0]);
+	uint8_t class = (uint8_t)(shms_segword_plain_load(&slot.packed[1]) >> 48);
+	uint64_t off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN, size = shms_segclass_size(class);
 
-	for (size_t k = 0; k < SHMS_SEGSLOT_PACKED_WORDS; k++)
-		words[k] = shms_segword_plain_load(&slot.packed[k]);
-	memcpy(&w, words, sizeof(w));
-	size = shms_segclass_size(w.class);
-	if (!shms_segpacked_extent(g, w.extent, w.class))
+	if (!shms_segpacked_extent(g, extent, class) ||
+	    !mark(map, (off - g->shape.data_off) / SHMS_SEGCLASS_ALIGN, size / SHMS_SEGCLASS_ALIGN))
 		return false;
-	first = w.extent - g->shape.data_off / SHMS_SEGCLASS_ALIGN;
-	if (!mark(map, first, size / SHMS_SEGCLASS_ALIGN))
-		return false;
-	a->slots[i] = (struct shms_segextent){.extent = w.extent, .class = w.class};
+	a->slots[i] = (struct shms_segextent){.extent = extent, .class = class};
 	/* Of a large one it is not worth reading what its object takes: a
 	 * sixteenth too much at most. */
 	a->pages[i] = (uint16_t)(size / SHMS_SEGMENT_PAGE);
 	a->used += bytes_of(a, i);
-	if ((uint64_t)w.extent * SHMS_SEGCLASS_ALIGN + size > a->end_off)
-		a->end_off = (uint64_t)w.extent * SHMS_SEGCLASS_ALIGN + size;
+	a->end_off = off + size > a->end_off ? off + size : a->end_off;
 	*ret_free = shms_segstate_of(shms_segword_load(slot.state)) == SHMS_SEG_FREE;
 	return true;
 }

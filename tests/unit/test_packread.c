@@ -34,7 +34,9 @@ static bool reads(struct shms_pack *r, const char *key, size_t size, uint64_t se
 
 static int look(struct shms_pack *r, const char *key)
 {
-	return shms_packread_has(r, key, strlen(key));
+	int e = shms_packread_get(r, key, strlen(key), NULL);
+
+	return e == 0 ? 1 : e == -ENOENT ? 0 : e;
 }
 
 static void number(char *key, uint32_t i)
