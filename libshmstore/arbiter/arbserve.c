@@ -196,8 +196,8 @@ int shmstore_arb_serve_fd(struct shmstore *s)
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-/* Asks the program for room, until there is enough or it has no more. What somebody else took
- * meanwhile is none that it gave. Bytes. */
+/* Asks the program for room, until there is enough or it has no more. Returns the bytes that it
+ * gave, without those that somebody else took meanwhile. */
 static uint64_t evict(const struct shmstore_arb_upcalls *u, const struct wire_arb_call *call)
 {
 	uint64_t total = 0, got;

@@ -29,7 +29,7 @@ static uint64_t pool_of(const struct shms_packseg *g)
 	return g->own && bytes > g->own->alloc.used ? bytes - g->own->alloc.used : 0;
 }
 
-/* What own segments take in all. */
+/* Bytes that own segments take in all. */
 static uint64_t memory(const struct shms_pack *p)
 {
 	uint64_t sum = 0;
@@ -178,7 +178,8 @@ static void rank(const struct compaction *c, struct side *s, uint8_t class)
 			    ? shms_segalloc_is_free(a, i) ||
 				      !shms_packvictim_may_go(
 					      c->pack, (struct shms_packplace){s->number, i}, now)
-			    : !shms_segalloc_is_free(a, i) || !shms_segown_backed(s->own, i))
+			    : !shms_segalloc_is_free(a, i) ||
+				      !shms_segmem_has(&s->own->mem, at, shms_segalloc_end(a, i)))
 			continue;
 		s->slots[s->n++] = (struct ranked){(uint64_t)s->live[page] << 32 | page, i};
 	}

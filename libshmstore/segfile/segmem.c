@@ -66,7 +66,9 @@ void shms_segmem_deinit(struct shms_segmem *m)
 
 bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to)
 {
-	for (uint64_t page = from / m->page; page < (to + m->page - 1) / m->page; page++) {
+	unsigned bits = (unsigned)__builtin_ctzll(m->page); /* no division: each put asks */
+
+	for (uint64_t page = from >> bits; page < (to + m->page - 1) >> bits; page++) {
 		if (!bit(m, page))
 			return false;
 	}

@@ -334,12 +334,6 @@ out:
 	return r;
 }
 
-bool shms_segown_backed(const struct shms_segown *o, uint32_t slot)
-{
-	return shms_segmem_has(&o->mem, shms_segalloc_begin(&o->alloc, slot),
-			       shms_segalloc_end(&o->alloc, slot));
-}
-
 int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent,
 		     uint32_t to)
 {

@@ -9,7 +9,7 @@
 
 #include "sys.h"
 
-/* What the kernel says of the process in that file of it; "": it does not. */
+/* Reads that file of /proc/<pid>; "": it cannot be read. */
 static const char *read_file(pid_t pid, const char *name, char *ret, size_t size)
 {
 	char path[48];

@@ -110,7 +110,7 @@ static bool is_text(uint16_t type)
 	       type != WIRE_ACTOR_ORDER && type != WIRE_ACTOR_ANSWER;
 }
 
-/* What is wrong with the packet; NULL: nothing is. */
+/* Says what is wrong with the packet; NULL: nothing is. */
 static const char *fault_of(const void *packet, size_t n, bool from_client)
 {
 	const struct wire_kind *k;

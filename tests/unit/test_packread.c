@@ -307,7 +307,8 @@ Test(packread, a_killed_readers_place_is_recovered)
 		0);
 	cr_assert_eq(shms_segrescue(&l, NULL, NOW, &done), 0);
 	shms_seglook_close(&l);
-	cr_assert_eq(segment_places(p->options.dir_fd, p->segments[v.number].file->name, &orphan), 1);
+	cr_assert_eq(segment_places(p->options.dir_fd, p->segments[v.number].file->name, &orphan),
+		     1);
 	cr_assert_not(shms_segslot_held(&slot));
 	close_pack(p);
 }
