@@ -21,6 +21,13 @@ int shms_acting_wrong_name(void);
 /* Writes the name, and the data behind it, to tail. Returns their length; -EINVAL, -EFBIG. */
 int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIRE_TEXT_MAX],
 		     uint32_t *ret_name);
+/* A request with a tail of n bytes; n may be 0. */
+static inline struct shms_call shms_acting_call(uint16_t type, uint16_t answer, const void *body,
+						const char *tail, size_t n)
+{
+	return (struct shms_call){
+		.type = type, .answer = answer, .body = body, .tail = tail, .tail_size = n};
+}
 /*
  * Sends a request that the daemon answers at once. 0; -ENOTCONN: there is no daemon, or it ended;
  * -errno: it refused.

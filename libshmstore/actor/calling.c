@@ -66,11 +66,7 @@ int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIR
 int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail,
 		     size_t n)
 {
-	const struct shms_call call = {.type = type,
-				       .answer = WIRE_DONE,
-				       .body = body,
-				       .tail = n ? tail : NULL,
-				       .tail_size = n};
+	const struct shms_call call = shms_acting_call(type, WIRE_DONE, body, tail, n);
 	struct shms_reply reply;
 	int r = shms_attach_call(&s->attach, &call, &reply);
 
@@ -93,7 +89,7 @@ uint64_t shms_acting_until(uint64_t timeout_ms)
 }
 
 /* Sends a request whose answer the daemon withholds. */
-static int post(struct shmstore *s, const struct shms_call *what, struct shmstore_actor_call **ret)
+static int post(struct shmstore *s, struct shms_call what, struct shmstore_actor_call **ret)
 {
 	struct shmstore_actor_call *c = calloc(1, sizeof(*c));
 	int r;
@@ -102,7 +98,8 @@ static int post(struct shmstore *s, const struct shms_call *what, struct shmstor
 		return -ENOMEM;
 	c->s = s;
 	c->q.reply = &c->reply;
-	r = shms_attach_needed(&s->attach) ? shms_request_post(&s->attach, what, &c->q) : -ENOTCONN;
+	r = shms_attach_needed(&s->attach) ? shms_request_post(&s->attach, &what, &c->q)
+					   : -ENOTCONN;
 	if (r < 0) {
 		free(c);
 		return r == -ENOTCONN ? shms_acting_gone(s) : shms_error(r);
@@ -124,11 +121,8 @@ int shmstore_actor_call(struct shmstore *s, const char *name, const void *data, 
 	n = shms_acting_tail(name, data, size, tail, &m.name);
 	return n < 0 ? n
 		     : post(s,
-			    &(struct shms_call){.type = WIRE_ACTOR_CALL,
-						.answer = WIRE_ACTOR_ANSWER,
-						.body = &m,
-						.tail = tail,
-						.tail_size = (size_t)n},
+			    shms_acting_call(WIRE_ACTOR_CALL, WIRE_ACTOR_ANSWER, &m, tail,
+					     (size_t)n),
 			    ret);
 }
 
@@ -149,13 +143,7 @@ int shmstore_actor_move(struct shmstore *s, const char *name, const char *place,
 		return shms_acting_wrong_name();
 	if (place)
 		n += snprintf(tail + n, sizeof(tail) - (size_t)n, "\n%s", place);
-	return post(s,
-		    &(struct shms_call){.type = WIRE_ACTOR_MOVE,
-					.answer = WIRE_DONE,
-					.body = &m,
-					.tail = tail,
-					.tail_size = (size_t)n},
-		    ret);
+	return post(s, shms_acting_call(WIRE_ACTOR_MOVE, WIRE_DONE, &m, tail, (size_t)n), ret);
 }
 
 int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms,

@@ -41,15 +41,11 @@ static void tell_done(struct shmstore_place *p, const char *name, struct wire_ac
 {
 	char tail[WIRE_TEXT_MAX];
 	int size = shms_acting_tail(name, data, n, tail, &m.name);
+	const struct shms_call call =
+		shms_acting_call(WIRE_ACTOR_DONE, WIRE_DONE, &m, tail, (size_t)size);
 
 	if (size > 0)
-		(void)shms_request_post(&p->s->attach,
-					&(struct shms_call){.type = WIRE_ACTOR_DONE,
-							    .answer = WIRE_DONE,
-							    .body = &m,
-							    .tail = tail,
-							    .tail_size = (size_t)size},
-					NULL);
+		(void)shms_request_post(&p->s->attach, &call, NULL);
 }
 
 /*
@@ -60,6 +56,7 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 {
 	char tail[WIRE_TEXT_MAX];
 	struct shms_placed *e;
+	struct shms_call call;
 	int r = shms_placed_announce(p), n;
 
 	if (r < 0)
@@ -69,14 +66,9 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 		if (e->stage == SHMS_PLACED_FETCHED)
 			continue;
 		n = shms_placed_tail(p, e, tail);
-		r = shms_request_post(&p->s->attach,
-				      &(struct shms_call){.type = WIRE_ACTOR_BORN,
-							  .answer = WIRE_DONE,
-							  .body = &e->said,
-							  .tail = tail,
-							  .tail_size = (size_t)n,
-							  .generation = generation},
-				      NULL);
+		call = shms_acting_call(WIRE_ACTOR_BORN, WIRE_DONE, &e->said, tail, (size_t)n);
+		call.generation = generation;
+		r = shms_request_post(&p->s->attach, &call, NULL);
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (r == 0)

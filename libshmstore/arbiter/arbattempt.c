@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbattempt.c: see reservation.h. Attempts are run, rolled back, and their items split.
+ * arbattempt.c: see arbcontext.h. Attempts are run, rolled back, and their items split.
  *
  * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An
  * attempt runs between retry_begin and retry_end; what it reserved and left is released before
@@ -15,9 +15,9 @@
 #include <utlist.h>
 
 #include "alloc.h"
+#include "arbcontext.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "reservation.h"
 
 static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 {

@@ -368,7 +368,6 @@ static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32
 	struct wire_arb m = {.op = WIRE_ARB_BIND, .kind = kind, .context = c->id};
 	uint64_t generation = shms_arb_generation(s);
 	char list[BIND_MAX * 11 + 1];
-	struct shms_reply reply;
 	bool bound;
 	int r;
 
@@ -389,7 +388,7 @@ static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32
 						     : shms_detail(-EINVAL, NULL, "0 is no task");
 	if (r < 0)
 		return r;
-	r = shms_arb_call(s, &m, list, generation, &reply);
+	r = shms_arb_call(s, &m, list, generation, NULL);
 	if (r != 0)
 		return r;
 	SHMS_HELD(&s->arb->lock);
@@ -439,7 +438,6 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 {
 	struct wire_arb m = {.op = WIRE_ARB_UNBIND, .flags = n ? 0 : WIRE_ARB_ALL};
 	char list[BIND_MAX * 11 + 1];
-	struct shms_reply reply;
 	uint64_t generation;
 	int r;
 
@@ -454,7 +452,7 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 		return r;
 	generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
 	m.context = c->id;
-	r = shms_context_bound(s, c) ? shms_arb_call(s, &m, list, generation, &reply) : 0;
+	r = shms_context_bound(s, c) ? shms_arb_call(s, &m, list, generation, NULL) : 0;
 	if (r < 0)
 		return r;
 	SHMS_HELD(&s->arb->lock);

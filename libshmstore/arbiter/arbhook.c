@@ -15,7 +15,6 @@
 
 #include "arbcontext.h"
 #include "detail.h"
-#include "reservation.h"
 
 #define AGAIN_MAX 8
 /* before the first other reservation; each time twice that: 1.3 s in all */

@@ -141,7 +141,8 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 {
 	SHMS_NO_CANCEL;
 	struct shms_call call = shms_arb_make_call(m, tail, generation);
-	struct shms_request q = {.reply = ret};
+	struct shms_reply own;
+	struct shms_request q = {.reply = ret ? ret : &own};
 	int r;
 
 	/* Not shms_attach_call(): who is bound to a daemon that is late
@@ -151,7 +152,7 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 	r = shms_request_post(&s->attach, &call, &q);
 	if (r == 0)
 		r = shms_request_wait(&s->attach, &q);
-	return shms_arb_judge(r, ret, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
+	return shms_arb_judge(r, q.reply, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
 }
 
 void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t generation)
@@ -173,6 +174,12 @@ void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t genera
  * that would keep a partition open for as long as any thread lives that ever waited there.
  */
 
+static void no_queue(struct shms_arb_events *e)
+{
+	pthread_mutex_init(&e->lock, NULL);
+	e->first = NULL;
+}
+
 struct shms_arb *shms_arb_new(struct shmstore *s)
 {
 	struct shms_arb *a = calloc(1, sizeof(*a));
@@ -183,7 +190,8 @@ struct shms_arb *shms_arb_new(struct shmstore *s)
 	pthread_mutex_init(&a->lock, NULL);
 	a->s = s;
 	a->pools.last = SHMSTORE_ARB_PARTITION;
-	shms_arb_events_init(&a->events);
+	no_queue(&a->events);
+	a->events.bell = SHMS_BELL_NULL;
 	shms_arb_channel_init(&a->channel);
 	return a;
 }
@@ -199,8 +207,9 @@ void shms_arb_close(struct shmstore *s)
 	pthread_mutex_lock(&a->lock);
 	a->s = NULL;
 	pthread_mutex_unlock(&a->lock);
-	shms_contexts_close(a);
-	shms_arb_events_deinit(&a->events);
+	shms_contexts_close(a); /* which empties the queue */
+	shms_bell_deinit(&a->events.bell);
+	pthread_mutex_destroy(&a->events.lock);
 	shms_arb_channel_deinit(&a->channel);
 	s->arb = shms_arb_unref(a);
 }
@@ -209,36 +218,12 @@ void shms_arb_fork_child(struct shms_arb *a)
 {
 	pthread_mutex_unlock(&a->lock);
 	a->s = NULL;
-	shms_arb_events_fork_child(&a->events);
+	shms_bell_deinit(&a->events.bell);
+	no_queue(&a->events);
 	shms_arb_channel_fork_child(&a->channel);
 }
 
 /* ---- calls that complete later --------------------------------------------------------------- */
-
-static void no_queue(struct shms_arb_events *e)
-{
-	pthread_mutex_init(&e->lock, NULL);
-	e->first = NULL;
-}
-
-void shms_arb_events_init(struct shms_arb_events *e)
-{
-	no_queue(e);
-	e->bell = SHMS_BELL_NULL;
-}
-
-void shms_arb_events_deinit(struct shms_arb_events *e)
-{
-	/* The contexts' end has emptied the queue. */
-	shms_bell_deinit(&e->bell);
-	pthread_mutex_destroy(&e->lock);
-}
-
-void shms_arb_events_fork_child(struct shms_arb_events *e)
-{
-	shms_bell_deinit(&e->bell);
-	no_queue(e);
-}
 
 void shms_arb_ended(struct shms_request *q)
 {

@@ -111,7 +111,7 @@ int shms_arb_judge(int r, const struct shms_reply *reply, int lost);
 /*
  * One message and its outcome, which is due at once: >= 0, or -errno. generation 0: any
  * registration; there -ENOTSUP says that there is no daemon. Elsewhere that is
- * SHMSTORE_ARB_DOWN. tail may be NULL.
+ * SHMSTORE_ARB_DOWN. tail and ret may be NULL.
  */
 int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail,
 		  uint64_t generation, struct shms_reply *ret);
@@ -121,9 +121,6 @@ void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t genera
 /* The calling thread's sentence for shmstore_arb_why(). Returns outcome. */
 int shms_arb_say(int outcome, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-void shms_arb_events_init(struct shms_arb_events *e);
-void shms_arb_events_deinit(struct shms_arb_events *e);
-void shms_arb_events_fork_child(struct shms_arb_events *e);
 /* request.ended of each. */
 void shms_arb_ended(struct shms_request *q);
 /* The context goes: what it has under way, or in the queue, with it. */

@@ -19,7 +19,6 @@
 #include "arbitrate.h"
 #include "cleanup.h"
 #include "socketpath.h"
-#include "spillrule.h"
 #include "sys.h"
 
 #define CONNECT_MS 200u
@@ -27,6 +26,8 @@
 #define PACKET_MAX (sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX)
 /* call-backs for one call: one who gives a byte at a time must come to an end */
 #define EVICTS_MAX 1000
+/* tries in a row that give nothing, after which another one is made all the same */
+#define EMPTY_MAX  2
 
 void shms_arb_channel_init(struct shms_arb_channel *c)
 {
@@ -195,18 +196,19 @@ int shmstore_arb_serve_fd(struct shmstore *s)
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-/* Asks the program for room, until there is enough or it has no more. Bytes. */
+/* Asks the program for room, until there is enough or it has no more. Returns the bytes that it
+ * gave, without those that somebody else took meanwhile. */
 static uint64_t evict(const struct shmstore_arb_upcalls *u, const struct wire_arb_call *call)
 {
-	struct shms_spillrule rule = {0};
 	uint64_t total = 0, got;
+	int n_empty = 0;
 
-	for (int i = 0; u->evict && i < EVICTS_MAX && total < call->bytes; i++) {
+	for (int i = 0; u->evict && i < EVICTS_MAX && n_empty <= EMPTY_MAX && total < call->bytes;
+	     i++) {
 		got = u->evict(u->ctx, call->pool, call->bytes - total, call->reservation);
 		got = got <= INT64_MAX ? got : 0; /* a negative error, by mistake */
+		n_empty = got ? 0 : n_empty + 1;
 		total += got;
-		if (shms_spillrule_again(&rule, (int64_t)got, i) <= 0)
-			break;
 	}
 	return total;
 }

@@ -15,12 +15,11 @@
 int shmstore_arb_available(struct shmstore *s)
 {
 	struct wire_arb m = {.op = WIRE_ARB_STATS, .pool = WIRE_ARB_PARTITION};
-	struct shms_reply reply;
 	int r;
 
 	if (!shms_arb_generation(s))
 		return -ENOTSUP;
-	r = shms_arb_call(s, &m, NULL, 0, &reply);
+	r = shms_arb_call(s, &m, NULL, 0, NULL);
 	return r > 0 ? -ENOTSUP : r;
 }
 
@@ -31,7 +30,6 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 {
 	struct shmstore_arb_task_options o = SHMSTORE_ARB_TASK_OPTIONS_INIT;
 	struct wire_arb m = {.op = WIRE_ARB_TASK_BEGIN};
-	struct shms_reply reply;
 	uint64_t generation;
 	int r;
 
@@ -55,7 +53,7 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 	/* The priority of a task of an earlier daemon is unknown to this one. */
 	if (o.inherit && shms_arb_knows(s->arb, &s->arb->tasks, o.inherit, generation))
 		m.other = o.inherit;
-	r = shms_arb_call(s, &m, o.label, generation, &reply);
+	r = shms_arb_call(s, &m, o.label, generation, NULL);
 	if (r == 0)
 		*ret_task = m.task;
 	return r;
@@ -64,7 +62,6 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 int shmstore_arb_task_end(struct shmstore *s, uint32_t task)
 {
 	struct wire_arb m = {.op = WIRE_ARB_TASK_END, .task = task, .flags = WIRE_ARB_RELEASED};
-	struct shms_reply reply;
 	uint64_t generation;
 	int r;
 
@@ -74,7 +71,7 @@ int shmstore_arb_task_end(struct shmstore *s, uint32_t task)
 	/* With the daemon that knew it, it ended. */
 	if (!generation || !shms_arb_knows(s->arb, &s->arb->tasks, task, generation))
 		return 0;
-	r = shms_arb_call(s, &m, NULL, generation, &reply);
+	r = shms_arb_call(s, &m, NULL, generation, NULL);
 	if (r == 0)
 		shms_contexts_task_ended(s->arb, task);
 	return r == SHMSTORE_ARB_DOWN ? 0 : r;
@@ -86,7 +83,6 @@ int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capa
 			     uint64_t spill_reserve, uint32_t *ret_pool)
 {
 	struct wire_arb m = {.op = WIRE_ARB_POOL_CREATE, .bytes = capacity};
-	struct shms_reply reply;
 	uint64_t generation;
 	int r;
 
@@ -103,7 +99,7 @@ int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capa
 		return -ENOTSUP;
 	m.extra_kib = (uint32_t)((spill_reserve + KIB - 1) / KIB);
 	m.pool = shms_arb_new_id(s->arb, &s->arb->pools, generation);
-	r = shms_arb_call(s, &m, name, generation, &reply);
+	r = shms_arb_call(s, &m, name, generation, NULL);
 	if (r == 0)
 		*ret_pool = m.pool;
 	return r;
@@ -111,7 +107,6 @@ int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capa
 
 static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb m)
 {
-	struct shms_reply reply;
 	uint64_t generation;
 
 	if (pool <= SHMSTORE_ARB_PARTITION)
@@ -121,7 +116,7 @@ static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb m)
 		return shms_arb_say(SHMSTORE_ARB_DOWN,
 				    "the daemon that knew pool %u went away: make it anew", pool);
 	m.pool = pool;
-	return shms_arb_call(s, &m, NULL, generation, &reply);
+	return shms_arb_call(s, &m, NULL, generation, NULL);
 }
 
 int shmstore_arb_pool_resize(struct shmstore *s, uint32_t pool, uint64_t capacity)
@@ -344,7 +339,6 @@ int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c,
 			     .extra_kib = skip,
 			     .pool = pool};
 	uint64_t generation;
-	struct shms_reply reply;
 	int r = kind < SHMSTORE_ARB_INJECT_RETRY || kind > SHMSTORE_ARB_INJECT_TIMEDOUT
 			? shms_detail(-EINVAL, NULL, "%d is no kind of injection", (int)kind)
 			: shms_context_begin(s, c, &c, &generation);
@@ -354,7 +348,7 @@ int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c,
 	if (!generation)
 		return shms_detail(-EINVAL, NULL, "the context is bound to no task");
 	m.context = c->id;
-	r = shms_arb_call(s, &m, NULL, generation, &reply);
+	r = shms_arb_call(s, &m, NULL, generation, NULL);
 	if (r == 0 && count) {
 		/* No lease till they are through. */
 		c->inject_pool = c->n_injected && c->inject_pool != pool ? UINT32_MAX : pool;

@@ -12,13 +12,12 @@
  * A lease that the daemon would not raise means that others want the room: for a while each
  * reservation is asked for by itself, one round trip instead of two.
  */
-#include "reservation.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "arbcontext.h"
 #include "cancel.h"
 #include "detail.h"
 #include "sys.h"
@@ -77,7 +76,6 @@ static bool lease_more(struct shmstore *s, struct shmstore_arb_context *c, uint3
 	struct wire_lease *l = worth_asking(s, c, pool, bytes, flags);
 	struct wire_arb m = {.op = WIRE_ARB_LEASE, .context = c->id, .pool = pool, .bytes = bytes};
 	_Atomic uint64_t *rest = pool <= WIRE_LEASES ? &s->arb->lease_ns[pool - 1] : NULL;
-	struct shms_reply reply;
 	uint64_t now;
 	int r;
 
@@ -87,7 +85,7 @@ static bool lease_more(struct shmstore *s, struct shmstore_arb_context *c, uint3
 	if (now < atomic_load_explicit(rest, memory_order_relaxed))
 		return false;
 	r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed),
-			  &reply);
+			  NULL);
 	if (r == SHMSTORE_ARB_OK)
 		return true;
 	atomic_store_explicit(rest, now + (r == SHMSTORE_ARB_AGAIN ? REST_NS : OFF_NS),
@@ -494,7 +492,6 @@ static int unknown(void)
 int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
 {
 	struct wire_arb m = {.op = WIRE_ARB_UNPIN};
-	struct shms_reply reply;
 	int e = check(r);
 
 	if (e == 0 && r->leased)
@@ -502,7 +499,7 @@ int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
 	if (e != 0)
 		return e;
 	m.reservation = r->id;
-	return r->id ? shms_arb_call(s, &m, NULL, 0, &reply) : unknown();
+	return r->id ? shms_arb_call(s, &m, NULL, 0, NULL) : unknown();
 }
 
 int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *r,
@@ -550,7 +547,6 @@ int shmstore_arb_ready(struct shmstore *s, const struct shmstore_arb_how *how)
 int shmstore_arb_cancel(struct shmstore *s, struct shmstore_arb_context *c)
 {
 	struct wire_arb m = {.op = WIRE_ARB_CANCEL};
-	struct shms_reply reply;
 	int r = shms_context(s, c, &c);
 
 	if (r < 0)
@@ -559,7 +555,7 @@ int shmstore_arb_cancel(struct shmstore *s, struct shmstore_arb_context *c)
 		return 0;
 	m.context = c->id;
 	r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed),
-			  &reply);
+			  NULL);
 	/* Unbound just now by its own thread: it waits for nothing. */
 	return r == -EINVAL ? 0 : r;
 }

@@ -11,7 +11,6 @@
  */
 #include "bootclock.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cleanup.h"
 #include "sys.h"
 
 #define UNKNOWN INT64_MIN
@@ -58,15 +56,9 @@ static int64_t read_offset_ns(void)
 	const char *line;
 	long long seconds;
 	long ns;
-	ssize_t n;
 
-	if (in_initial())
+	if (in_initial() || shms_read_text("/proc/self/timens_offsets", text, sizeof(text)) <= 0)
 		return 0;
-	_fd_ int fd = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : shms_pread_all(fd, text, sizeof(text) - 1, 0);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
 	line = strstr(text, "boottime");
 	if (!line || sscanf(line, "boottime %lld %ld", &seconds, &ns) != 2)
 		return 0;

@@ -7,6 +7,7 @@
 #define SHMS_HEXDIGITS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -52,6 +53,30 @@ static inline bool shms_hexdigits_read(const char text[16], uint64_t *ret)
 	*ret = __builtin_bswap64(high_first);
 	memcpy(all, &right, sizeof(all));
 	return (all[0] & all[1]) == UINT64_MAX;
+}
+
+/* Bytes, a multiple of 8 of them, the first one first. No NUL. */
+static inline void shms_hexdigits_write_bytes(const void *bytes, size_t size, char *ret)
+{
+	uint64_t number;
+
+	for (size_t i = 0; i < size; i += sizeof(number)) {
+		memcpy(&number, (const char *)bytes + i, sizeof(number));
+		shms_hexdigits_write(__builtin_bswap64(number), ret + 2 * i);
+	}
+}
+
+static inline bool shms_hexdigits_read_bytes(const char *text, void *ret, size_t size)
+{
+	uint64_t number;
+
+	for (size_t i = 0; i < size; i += sizeof(number)) {
+		if (!shms_hexdigits_read(text + 2 * i, &number))
+			return false;
+		number = __builtin_bswap64(number);
+		memcpy((char *)ret + i, &number, sizeof(number));
+	}
+	return true;
 }
 
 #endif

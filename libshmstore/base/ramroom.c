@@ -10,17 +10,13 @@
  */
 #include "ramroom.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cleanup.h"
 #include "memgroup.h"
-#include "transient.h"
 
 #define BUDGET_PART 16u
 #define BUDGET_MOST (INT64_C(256) << 20)
@@ -35,23 +31,9 @@
 static bool read_text(const char *directory, const char *name, char ret[TEXT])
 {
 	char path[PATH_MAX];
-	size_t n = 0;
-	ssize_t got = 1;
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path))
-		return false;
-	_fd_ int fd = shms_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
-	if (fd < 0)
-		return false;
-	while (got > 0 && n < TEXT - 1) {
-		got = read(fd, ret + n, TEXT - 1 - n);
-		if (got < 0 && errno == EINTR)
-			got = 1;
-		else if (got > 0)
-			n += (size_t)got;
-	}
-	ret[n] = '\0';
-	return got >= 0;
+	return (size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) < sizeof(path) &&
+	       shms_read_text(path, ret, TEXT) >= 0;
 }
 
 /* "max", and what is no number: false. */

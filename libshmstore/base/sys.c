@@ -22,6 +22,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "hexdigits.h"
 #include "openbeneath.h"
 #include "refused.h"
 #include "transient.h"
@@ -461,6 +462,15 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset)
 	return (ssize_t)have;
 }
 
+ssize_t shms_read_text(const char *path, char *ret, size_t size)
+{
+	_fd_ int fd = shms_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	ssize_t n = fd < 0 ? -errno : shms_pread_all(fd, ret, size - 1, 0);
+
+	ret[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
 bool shms_lease(int fd)
 {
 	/* The signal each time: giving a lease back sets it to SIGIO again, which kills.
@@ -546,35 +556,17 @@ uint64_t shms_now_mono_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return -1;
-}
-
 void shms_boot_id(uint8_t ret_id[16])
 {
-	char text[64];
-	_fd_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+	char text[64], digits[32] = {0};
+	ssize_t n = shms_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text));
 	size_t k = 0;
 
-	memset(ret_id, 0, 16);
-	for (ssize_t i = 0; i + 1 < n && k < 16;) {
-		int hi = hex(text[i]), lo = hex(text[i + 1]);
-
-		if (hi < 0) {
-			i++;
-			continue;
-		}
-		if (lo < 0)
-			break;
-		ret_id[k++] = (uint8_t)(hi << 4 | lo);
-		i += 2;
-	}
+	for (ssize_t i = 0; i < n && k < sizeof(digits); i++)
+		if (text[i] != '-')
+			digits[k++] = text[i];
+	if (!shms_hexdigits_read_bytes(digits, ret_id, 16))
+		memset(ret_id, 0, 16);
 }
 
 int shms_space(int fd, struct shms_space *ret)

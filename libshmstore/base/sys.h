@@ -96,6 +96,9 @@ int shms_write_at(int fd, const void *bytes, uint64_t size, uint64_t offset);
 int shms_allocate(int fd, uint64_t size);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
+/* Reads a small file of text, at most size - 1 bytes, which a NUL ends, also where nothing could be
+ * read. Returns their count, or -errno. */
+ssize_t shms_read_text(const char *path, char *ret, size_t size);
 /*
  * Sets the lock of this open file description (OFD) on n bytes of the file; F_UNLCK ends it. 0;
  * -EAGAIN: another description has one there; -errno.

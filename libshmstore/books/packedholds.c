@@ -20,7 +20,7 @@
 #include "holdertable.h"
 #include "pack.h"
 #include "segfile.h"
-#include "segsurvey.h"
+#include "seglook.h"
 
 /* One process that maps the segment at hand. */
 struct user {

@@ -27,7 +27,7 @@
 #include "object.h"
 #include "page.h"
 #include "partition.h"
-#include "segsurvey.h"
+#include "seglook.h"
 #include "sys.h"
 #include "tier.h"
 #include "tierscan.h"

@@ -174,53 +174,49 @@ int shms_format_need(const void *file, size_t size, uint64_t file_size, uint64_t
 	return 0;
 }
 
-static int parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
-		 const char **reason)
+/* The same of all of the header, with *ret_error as check_superblock() sets it. */
+static const char *parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
+			 int *ret_error)
 {
 	struct shms_object o = {0};
 	struct shms_superblock sb;
-	int r = -EBADMSG;
+	const char *reason;
 
-	if (size < sizeof(sb) || file_size < size) {
-		*reason = "shorter than a superblock";
-		return -EBADMSG;
-	}
+	*ret_error = -EBADMSG;
+	if (size < sizeof(sb) || file_size < size)
+		return "shorter than a superblock";
 	memcpy(&sb, file, sizeof(sb));
-	*reason = check_superblock(&sb, file_size, &o.layout, &r);
-	if (*reason)
-		return r;
-	if (o.layout.metadata_off + o.layout.metadata_size > size) {
-		*reason = "header cut short";
-		return -EBADMSG;
-	}
+	reason = check_superblock(&sb, file_size, &o.layout, ret_error);
+	if (reason)
+		return reason;
+	if (o.layout.metadata_off + o.layout.metadata_size > size)
+		return "header cut short";
 	o.key = (const char *)file + sizeof(sb);
 	o.table =
 		(const struct shms_entry *)(const void *)((const char *)file + o.layout.table_off);
 	o.metadata = (const char *)file + o.layout.metadata_off;
 	if (shms_format_hash(file, o.layout.metadata_off, o.metadata, o.layout.metadata_size) !=
-	    sb.header_hash) {
-		*reason = "the header does not match its hash";
-		return -EBADMSG;
-	}
-	*reason = check_table(o.table, &o.layout);
-	if (*reason)
-		return -EBADMSG;
+	    sb.header_hash)
+		return "the header does not match its hash";
+	reason = check_table(o.table, &o.layout);
+	if (reason)
+		return reason;
 	o.generation = sb.generation;
 	o.checksum = (sb.compat_flags & SHMS_FORMAT_CHECKSUM) != 0;
 	memcpy(o.buffer_hash, sb.buffer_hash, sizeof(o.buffer_hash));
 	*ret = o;
-	return 0;
+	return NULL;
 }
 
 int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
 		      const char **ret_reason)
 {
-	const char *reason = NULL;
-	int r = parse(file, size, file_size, ret, &reason);
+	int error;
+	const char *reason = parse(file, size, file_size, ret, &error);
 
 	if (ret_reason)
 		*ret_reason = reason;
-	return r;
+	return reason ? error : 0;
 }
 
 int shms_format_glance(const void *file, size_t size, uint64_t file_size, const void **ret_key,

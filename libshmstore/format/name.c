@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "blake2b.h"
+#include "hexdigits.h"
 
 #define FIRST_DIGEST sizeof(XXH128_canonical_t)
 
@@ -31,14 +32,8 @@ static bool stands_for_itself(unsigned char c, bool first)
 
 static void digest_name(const unsigned char *digest, size_t size, char ret_name[SHMS_NAME_SIZE])
 {
-	static const char lower[] = "0123456789abcdef";
-
-	ret_name[0] = '%';
-	ret_name[1] = 'h';
-	for (size_t i = 0; i < size; i++) {
-		ret_name[2 + 2 * i] = lower[digest[i] >> 4];
-		ret_name[3 + 2 * i] = lower[digest[i] & 15];
-	}
+	memcpy(ret_name, "%h", 2);
+	shms_hexdigits_write_bytes(digest, size, ret_name + 2);
 	ret_name[2 + 2 * size] = '\0';
 }
 
@@ -161,8 +156,8 @@ void shms_peer_name(const char *address, char ret_name[SHMS_PEER_NAME])
 	XXH128_canonical_t canonical;
 
 	XXH128_canonicalFromHash(&canonical, XXH3_128bits(address, strlen(address)));
-	for (size_t i = 0; i < 16; i++)
-		snprintf(ret_name + 2 * i, 3, "%02x", canonical.digest[i]);
+	shms_hexdigits_write_bytes(canonical.digest, sizeof(canonical.digest), ret_name);
+	ret_name[SHMS_PEER_NAME - 1] = '\0';
 }
 
 /* ---- the disk tier: a name that is not exactly as we write it is somebody else's file -------- */
@@ -184,15 +179,10 @@ void shms_tier_resident_name(uint64_t id, char ret_name[SHMS_TIER_NAME])
 
 int shms_tier_parse_name(const char *name, const char *suffix, uint64_t *ret_id)
 {
-	char digits[17] = {0}, *end;
-
-	if (strlen(name) < 16 || strspn(name, "0123456789abcdef") < 16)
+	if (strlen(name) < 16 ||
+	    (suffix ? name[16] != '.' || strcmp(name + 17, suffix) != 0 : name[16] != '\0'))
 		return -EBADMSG;
-	if (suffix ? name[16] != '.' || strcmp(name + 17, suffix) != 0 : name[16] != '\0')
-		return -EBADMSG;
-	memcpy(digits, name, 16);
-	*ret_id = strtoull(digits, &end, 16);
-	return *end == '\0' ? 0 : -EBADMSG;
+	return shms_hexdigits_read(name, ret_id) ? 0 : -EBADMSG;
 }
 
 bool shms_tier_uid(const char *name, uid_t *ret)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "hexdigits.h"
 
 #define PREFIX "shmstore-tier:1:"
 
@@ -25,23 +26,12 @@ void shms_stub_format(const struct shms_stub *stub, char ret_text[SHMS_STUB_SIZE
 		 stub->generation, stub->header_size, stub->buffer_size);
 }
 
-/* 16 lower-case hexadecimal digits. */
 static bool parse_hex(const char **at, uint64_t *ret)
 {
-	uint64_t n = 0;
+	bool is = strnlen(*at, 16) == 16 && shms_hexdigits_read(*at, ret);
 
-	for (int i = 0; i < 16; i++, ++*at) {
-		char c = **at;
-
-		if (c >= '0' && c <= '9')
-			n = n << 4 | (uint64_t)(c - '0');
-		else if (c >= 'a' && c <= 'f')
-			n = n << 4 | (uint64_t)(c - 'a' + 10);
-		else
-			return false;
-	}
-	*ret = n;
-	return true;
+	*at += is ? 16 : 0;
+	return is;
 }
 
 /* A number without leading zeros that a file's size can be. */

@@ -18,7 +18,6 @@
 #include "packlines.h"
 #include "page.h"
 #include "segrescue.h"
-#include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
 

@@ -16,7 +16,7 @@
 #include "lightlock.h"
 #include "packsegs.h"
 #include "page.h"
-#include "segsurvey.h"
+#include "seglook.h"
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
@@ -108,15 +108,6 @@ void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 	remember(p, key, place);
 }
 
-uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key,
-			  struct shms_packplace place, uint64_t now_ms)
-{
-	shms_packindex_drop(&p->index, key->hash, place);
-	p->last.size = 0;
-	count_key(p, false);
-	return shms_packalias_unname(p, place, now_ms);
-}
-
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
 		      const struct shms_packplace *old, struct shms_packplace place,
 		      uint64_t now_ms)
@@ -197,9 +188,8 @@ static bool shared_lines(struct shms_pack *p, uint32_t n, struct shms_packlines 
 	    shms_packlines_file(p->options.store_fd, p->options.uuid, n, ret) < 0)
 		return false;
 	p->grow.taken += ret->bytes;
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		if (p->segments[i].file)
-			shms_packlines_segment(ret, i, p->segments[i].file->segment.uuid);
+	SHMS_PACKSEGS_EACH(p, g)
+		shms_packlines_segment(ret, shms_packseg_number(p, g), g->file->segment.uuid);
 	return true;
 }
 
@@ -321,20 +311,25 @@ bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size
 	return found;
 }
 
-int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
+int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
 {
-	struct shms_packseg *g = &p->segments[place.segment];
-	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
-	int r = shms_packviews_reserve(&p->views);
+	const struct shms_segment *g = &p->segments[place.segment].file->segment;
+	struct shms_segslot slot = shms_segslot_at(g, place.slot);
 
-	if (r < 0)
-		return r;
 	ret->pack = p;
-	ret->segment = &g->file->segment;
+	ret->segment = g;
 	ret->slot = place.slot;
 	ret->number = place.segment;
 	ret->generation = shms_segstate_generation(shms_segword_load(slot.state));
-	r = shms_segpacked_read(&g->file->segment, &slot, &ret->object);
+	return shms_segpacked_read(g, &slot, &ret->object);
+}
+
+int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
+{
+	int r = shms_packviews_reserve(&p->views);
+
+	if (r == 0)
+		r = shms_pack_describe(p, place, ret);
 	if (r == 0)
 		shms_packseg_view(p, place);
 	return r;
@@ -452,7 +447,10 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_seek(p, key, key_size, &k, &place)) {
 		object = shms_packalias_object(p, place);
-		bytes = shms_pack_unname(p, &k, place, now_ms);
+		shms_packindex_drop(&p->index, k.hash, place);
+		p->last.size = 0;
+		count_key(p, false);
+		bytes = shms_packalias_unname(p, place, now_ms);
 		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
 		if (ret_bytes)
 			*ret_bytes = bytes;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "segown.h"
-#include "segshare.h"
+#include "segslot.h"
 
 struct shms_pack;
 struct shms_packticket;
@@ -204,7 +204,7 @@ size_t shms_packticket_store(const struct shms_packticket *ticket);
 struct shms_packcopy {
 	uint8_t *extent; /* a copy; malloc() */
 	struct shms_segpacked object;
-	uint64_t sizes[64]; /* of its buffers */
+	uint64_t sizes[SHMS_SEGOWN_BUFFERS]; /* of its buffers */
 };
 
 /*

@@ -259,12 +259,11 @@ void shms_packalias_forget_objects(struct shms_pack *p, uint64_t now_ms)
 /* The segment that the address is in. */
 static bool segment_at(const struct shms_pack *p, const uint8_t *at, uint32_t *ret_number)
 {
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		const struct shms_segment *g =
-			p->segments[i].file ? &p->segments[i].file->segment : NULL;
+	SHMS_PACKSEGS_EACH(p, seg) {
+		const struct shms_segment *g = &seg->file->segment;
 
-		if (g && at >= g->bytes + g->shape.data_off && at < g->bytes + g->shape.size) {
-			*ret_number = i;
+		if (at >= g->bytes + g->shape.data_off && at < g->bytes + g->shape.size) {
+			*ret_number = shms_packseg_number(p, seg);
 			return true;
 		}
 	}

@@ -93,10 +93,8 @@ void shms_pack_fork_prepare(struct shms_pack *p)
 	if (p->former)
 		shms_pack_fork_prepare(p->former);
 	/* A child locks nothing: its own page also keeps what its children inherit. */
-	for (uint32_t i = 0; i < p->n_segments && !p->child; i++) {
-		struct shms_packseg *g = &p->segments[i];
-
-		if (!g->file || !g->n_viewed)
+	SHMS_PACKSEGS_EACH(p, g) {
+		if (!g->n_viewed || p->child)
 			continue;
 		g->children = hold(p, g);
 		if (!g->children && count_children(p))
@@ -116,9 +114,7 @@ void shms_pack_fork_parent(struct shms_pack *p)
 {
 	if (p->former)
 		shms_pack_fork_parent(p->former);
-	for (uint32_t i = 0; i < p->n_segments && !p->child; i++) {
-		struct shms_packseg *g = &p->segments[i];
-
+	SHMS_PACKSEGS_EACH(p, g) {
 		if (g->children)
 			munmap(g->children, SHMS_SEGMENT_PAGE);
 		g->children = NULL;
@@ -135,11 +131,9 @@ void shms_pack_fork_child(struct shms_pack *p)
 	p->child = true;
 	shms_packlines_fork_child(&p->lines);
 	p->index = (struct shms_packindex){0};
-	for (uint32_t i = 0; i < p->n_segments && !grandchild; i++) {
-		struct shms_packseg *g = &p->segments[i];
-
-		if (!g->file)
-			continue;
+	SHMS_PACKSEGS_EACH(p, g) {
+		if (grandchild)
+			break;
 		shms_segfile_fork_child(g->file, g->n_viewed > 0);
 		if (g->own)
 			g->own->fd = shms_close_fd(g->own->fd);

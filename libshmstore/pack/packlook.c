@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packlook.c: reads slots as segsurvey.c does: the state, then what it says, then the state and the
+ * packlook.c: reads slots as seglook.c does: the state, then what it says, then the state and the
  * name again. The owner changes the generation before it changes any byte (segslot.h), so that what
  * was copied under one generation is that object's.
  */
@@ -14,7 +14,6 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "packsegs.h"
-#include "segsurvey.h"
 #include "sys.h"
 
 #define TRIES 8
@@ -57,7 +56,7 @@ static bool is_alias(const struct shms_segslot *slot, uint64_t state)
 static int copy_alias(const struct shms_seglook *file, uint32_t number, struct alias *ret)
 {
 	struct shms_segslot slot = shms_segslot_at(&file->segment, number);
-	uint64_t state = shms_segword_load(slot.state), now;
+	uint64_t state = shms_segword_load(slot.state);
 	struct alias key;
 	struct shms_segpacked o;
 
@@ -69,11 +68,8 @@ static int copy_alias(const struct shms_seglook *file, uint32_t number, struct a
 		return -ENOMEM;
 	if (shms_seglook_key(file, &o, bytes) < 0 ||
 	    shms_seglook_read(file, o.extent_off, &key.object, sizeof(key.object)) < 0 ||
-	    shms_seglook_again(file, number) < 0)
-		return 0;
-	now = shms_segword_load(slot.state);
-	if (!is_alias(&slot, now) ||
-	    shms_segstate_generation(now) != shms_segstate_generation(state))
+	    !shms_seglook_has(file, number, shms_segstate_generation(state)) ||
+	    !is_alias(&slot, shms_segword_load(slot.state)))
 		return 0;
 	/* As it is now: an object's own key may have gone meanwhile. */
 	key.instead = (shms_segpacked_flags_of(&slot) & SHMS_SEGPACKED_INSTEAD) != 0;

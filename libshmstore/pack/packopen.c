@@ -97,26 +97,6 @@ static int read_names(struct shms_pack *p)
 	return r < 0 ? r : each_name(p, false, find_name);
 }
 
-static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t *ret_number)
-{
-	struct shms_segown *own = malloc(sizeof(*own));
-	int r = own ? shms_segown_reopen(file, p->options.dir_fd, p->options.huge, own) : -ENOMEM;
-
-	if (r == 0) {
-		own->grow = &p->grow;
-		r = shms_packsegs_add(p, own, &own->file, ret_number);
-		if (r < 0) {
-			shms_segfile_close(&own->file);
-			shms_segown_deinit(own);
-		}
-	} else if (!own) {
-		shms_segfile_close(file);
-	}
-	if (r < 0)
-		free(own);
-	return r;
-}
-
 /* No store has a place in another user's file: somebody else put it there. */
 static bool is_others(const struct shms_pack *p, const char *name)
 {
@@ -128,8 +108,8 @@ static bool is_others(const struct shms_pack *p, const char *name)
 
 static int reopen(struct shms_pack *p, const char *name)
 {
-	struct shms_segfile file, *heap;
-	uint32_t number;
+	struct shms_segfile file;
+	struct shms_packseg *g;
 	int r = shms_segfile_reopen(p->options.dir_fd, name, p->options.uuid, &file);
 
 	/* A link that was left over, or a file that is no segment: gc and verify see to it. */
@@ -138,19 +118,16 @@ static int reopen(struct shms_pack *p, const char *name)
 		return 0;
 	if (r < 0)
 		return r;
-	if (file.holder == SHMS_SEG_OWNER)
-		return reopen_owner(p, &file, &number);
-	heap = malloc(sizeof(*heap));
-	r = -ENOMEM;
-	if (heap) {
-		*heap = file;
-		r = shms_packsegs_add(p, NULL, heap, &number);
-	}
+	r = shms_packsegs_new(p, file.holder == SHMS_SEG_OWNER, 0, &g);
 	if (r < 0) {
 		shms_segfile_close(&file);
-		free(heap);
+		return r;
 	}
-	return r;
+	if (g->own)
+		r = shms_segown_reopen(&file, p->options.dir_fd, p->options.huge, g->own);
+	else
+		*g->file = file;
+	return shms_packsegs_add(p, g, r, 0);
 }
 
 static int reopen_all(struct shms_pack *p)
@@ -189,7 +166,7 @@ static int reopen_all(struct shms_pack *p)
  */
 static void drop_names(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
-	uint32_t n = shms_segment_born(&g->file->segment), number = (uint32_t)(g - p->segments);
+	uint32_t n = shms_segment_born(&g->file->segment), number = shms_packseg_number(p, g);
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (shms_packseg_named(g, i))
@@ -242,36 +219,12 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 	p->grow.tight = false;
 	if (!keep)
 		shms_packalias_forget_objects(p, now_ms);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].file)
-			retire_segment(p, &p->segments[i], keep, now_ms);
-	}
+	SHMS_PACKSEGS_EACH(p, g)
+		retire_segment(p, g, keep, now_ms);
 	/* Of a kept store others find keys by it still. */
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
 	atomic_store_explicit(&p->retired, true, memory_order_relaxed);
-}
-
-static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
-{
-	if (atomic_load_explicit(&p->retired, memory_order_relaxed)) {
-		shms_segfile_close(g->file);
-		return;
-	}
-	if (p->child) {
-		/* Views point into the maps, which therefore stay as long as the process. */
-		if (!g->n_viewed)
-			shms_segfile_close(g->file);
-		return;
-	}
-	shms_packseg_settle(p, g, now_ms);
-	if (p->options.kept)
-		shms_segfile_close(g->file);
-	else if (g->inherited) {
-		drop_names(p, g, now_ms);
-		shms_segfile_close(g->file);
-	} else
-		leave(p, g, now_ms);
 }
 
 int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret)
@@ -301,16 +254,13 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 {
 	if (!p)
 		return;
-	if (!p->options.kept && !p->child &&
-	    !atomic_load_explicit(&p->retired, memory_order_relaxed))
-		shms_packalias_forget_objects(p, now_ms);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		struct shms_packseg *g = &p->segments[i];
-
-		if (g->file) {
-			close_segment(p, g, now_ms);
-			shms_packsegs_free(g);
-		}
+	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
+		shms_pack_retire(p, p->options.kept, now_ms);
+	SHMS_PACKSEGS_EACH(p, g) {
+		/* A child's views point into the maps, which stay as long as the process. */
+		if (!(p->child && g->n_viewed))
+			shms_segfile_close(g->file);
+		shms_packsegs_free(g);
 	}
 	shms_packalias_deinit(p);
 	shms_packlines_close(&p->lines);

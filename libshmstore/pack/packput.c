@@ -15,7 +15,6 @@
 
 #include "format.h"
 #include "packsegs.h"
-#include "seglook.h"
 #include "segrescue.h"
 #include "sys.h"
 
@@ -40,12 +39,10 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 {
 	uint64_t total = FIRST_SEGMENT;
 	struct shms_segment_shape shape;
-	struct shms_segown *own;
+	struct shms_packseg *made;
 	int r;
 
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		const struct shms_packseg *g = &p->segments[i];
-
+	SHMS_PACKSEGS_EACH(p, g) {
 		if (g->own && g->large == large && g->file->segment.shape.size >= total)
 			total = g->file->segment.shape.size * 2;
 	}
@@ -66,27 +63,16 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 			      shms_segown_cost(&shape, size, p->options.huge, false)) ||
 	    !has_room(p, shms_segown_cost(&shape, size, p->options.huge, false)))
 		return -ENOSPC;
-	if (!shms_packsegs_may_add(p, now_ms))
-		return -EAGAIN;
-	own = malloc(sizeof(*own));
-	if (!own)
-		return -ENOMEM;
-	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept,
-			       p->options.huge, own);
-	if (r == 0) {
-		own->grow = &p->grow;
-		p->grow.taken += own->mem.bytes;
-		r = shms_packsegs_add(p, own, &own->file, ret_number);
-		if (r < 0) {
-			p->grow.gave += shms_segfile_leave(&own->file, p->options.dir_fd, now_ms);
-			shms_segown_deinit(own);
-		}
-	}
+	r = shms_packsegs_new(p, true, now_ms, &made);
 	if (r < 0)
-		free(own);
-	else
-		p->segments[*ret_number].large = large;
-	return r;
+		return r;
+	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept,
+			       p->options.huge, made->own);
+	if (r == 0)
+		p->grow.taken += made->own->mem.bytes;
+	made->large = large;
+	*ret_number = shms_packseg_number(p, made);
+	return shms_packsegs_add(p, made, r, now_ms);
 }
 
 struct put {
@@ -108,56 +94,37 @@ static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 	return r == -ENOSPC && full ? 1 : r;
 }
 
-/* Takes back slots of dead stores in the segment. Others, or the next call, do the rest. */
-static void rescue(struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
-{
-	struct shms_segrescued done;
-	struct shms_seglook l;
-
-	if (shms_seglook_open(p->options.dir_fd, g->file->name, true, &l) < 0)
-		return;
-	(void)shms_segrescue(&l, NULL, now_ms, &done);
-	shms_seglook_close(&l);
-}
-
 static bool is_for(const struct shms_packseg *g, const struct put *u)
 {
 	return g->own && g->large == u->large;
 }
 
-/*
- * Into a slot that was used before, in whichever segment. Without this, objects that come and go in
- * turn would take fresh memory of the last segment until that is full. 1: there is none.
- */
-static int put_into_free(struct shms_pack *p, struct put *u)
+enum where {
+	USED,   /* a slot that was used before: without this, objects that come and go in turn would
+		 * take fresh memory of the last segment until that is full */
+	ANY,    /* any slot */
+	SCANNED /* one that others left without a hint, or had when they died */
+};
+
+/* Has the segment such a slot, as far as is known? class: of the object. */
+static bool may_have(struct shms_pack *p, struct shms_packseg *g, enum where where, int class,
+		     uint64_t now_ms)
 {
-	uint32_t n = 0;
-	int class;
-
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		n += is_for(&p->segments[i], u);
-	/* One by itself does so anyway. */
-	if (n < 2)
-		return 1;
-	class = shms_segown_class(u->what);
-	for (uint32_t i = p->n_segments; class >= 0 && i-- > 0;) {
-		struct shms_packseg *g = &p->segments[i];
-		int r;
-
-		if (!is_for(g, u) || !shms_segalloc_has(&g->own->alloc, (uint8_t) class,
-							shms_segnow_of_ms(u->now_ms)))
-			continue;
-		r = put_into(p, i, u);
-		/* Its memory went back, and may not be taken again. */
-		if (r != 1 && !(r == -ENOSPC && p->grow.wanted))
-			return r;
-		p->grow.wanted = 0;
-	}
-	return 1;
+	if (where == USED)
+		return class >= 0 && shms_segalloc_has(&g->own->alloc, (uint8_t) class,
+						       shms_segnow_of_ms(now_ms));
+	if (where == ANY)
+		return true;
+	shms_packseg_settle(p, g, now_ms);
+	/* Slots of dead stores come back; others, or the next call, do the rest. */
+	shms_segrescue_name(p->options.dir_fd, g->file->name, now_ms);
+	return shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(now_ms)) > 0;
 }
 
-static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
+/* 1: there is none. */
+static int put_into_any(struct shms_pack *p, struct put *u, enum where where)
 {
+	int class = where == USED ? shms_segown_class(u->what) : 0;
 	bool refused = false;
 
 	/* The last segment is the largest, and has most room. */
@@ -165,35 +132,37 @@ static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 		struct shms_packseg *g = &p->segments[i];
 		int r;
 
-		if (!is_for(g, u))
-			continue;
-		if (scan) {
-			shms_packseg_settle(p, g, u->now_ms);
-			rescue(p, g, u->now_ms);
-		}
-		if (scan && !shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(u->now_ms)))
+		if (!is_for(g, u) || !may_have(p, g, where, class, u->now_ms))
 			continue;
 		r = put_into(p, i, u);
 		/* It may take no memory: another segment may have some. */
-		refused = refused || (r == -ENOSPC && p->grow.wanted);
 		if (r != 1 && !(r == -ENOSPC && p->grow.wanted))
 			return r;
+		refused = refused || r != 1;
 	}
-	return refused ? -ENOSPC : 1;
+	if (where != USED)
+		return refused ? -ENOSPC : 1;
+	p->grow.wanted = 0;
+	return 1;
 }
 
 static int put_somewhere(struct shms_pack *p, struct put *u)
 {
-	uint32_t number;
-	int r = put_into_free(p, u);
+	uint32_t number, n = 0;
+	int r = 1;
 
+	/* One segment by itself uses such slots first anyway. */
+	SHMS_PACKSEGS_EACH(p, g)
+		n += is_for(g, u);
+	if (n > 1)
+		r = put_into_any(p, u, USED);
 	if (r == 1)
-		r = put_into_any(p, u, false);
+		r = put_into_any(p, u, ANY);
 	/* Both take a thousand times as long as a put. */
 	if (r == 1 && u->now_ms < p->refused_ms)
 		return -ENOSPC;
 	if (r == 1)
-		r = put_into_any(p, u, true);
+		r = put_into_any(p, u, SCANNED);
 	if (r != 1)
 		return r;
 	r = grow(p, u->large, u->size, u->now_ms, &number);

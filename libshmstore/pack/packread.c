@@ -4,7 +4,7 @@
  *
  * A look finds a cell in the store's index, and in it the slot. Nothing of the slot's extent is
  * read before the slot is pinned: the reader's view bit stands, and after that the slot still has
- * the store's name in that generation (segshare.h). Then its bytes stay as they are until the bit
+ * the store's name in that generation (segslot.h). Then its bytes stay as they are until the bit
  * goes. A slot that cannot be pinned has changed since its cell was read, and then the cell's line
  * has another version, or the store is gone: the search says so, and the look begins anew.
  *
@@ -24,8 +24,7 @@
 #include "packlook.h"
 #include "packsegs.h"
 #include "page.h"
-#include "segshare.h"
-#include "segsurvey.h"
+#include "segslot.h"
 #include "sys.h"
 
 #define TURNS    1000u /* of looks at a store that changes */
@@ -69,10 +68,9 @@ void shms_packread_end(struct shms_pack *p)
 		return;
 	SHMS_LIGHT_HELD(&p->lock);
 	atomic_store_explicit(&p->ended, true, memory_order_relaxed);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].file)
-			shms_packseg_settle(p, &p->segments[i], 0);
-		shms_packseg_tidy(p, &p->segments[i], 0);
+	SHMS_PACKSEGS_EACH(p, g) {
+		shms_packseg_settle(p, g, 0);
+		shms_packseg_tidy(p, g, 0);
 	}
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
@@ -83,24 +81,15 @@ void shms_packread_end(struct shms_pack *p)
 /* Takes a place in the store's segment of that uuid. */
 static SHMS_ASIDE int join(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
 {
-	struct shms_segfile *file;
-	int r;
+	struct shms_packseg *g;
+	int r = shms_packsegs_new(p, false, 0, &g);
 
-	if (!shms_packsegs_may_add(p, 0))
-		return -EAGAIN;
-	file = malloc(sizeof(*file));
-	if (!file)
-		return -ENOMEM;
-	_fd_ int dir_fd = shms_packsegs_dir(p, SEGMENTS);
-	r = dir_fd < 0 ? dir_fd : shms_segfile_visit(dir_fd, uuid, p->options.uuid, file);
-	if (r == 0) {
-		r = shms_packsegs_add(p, NULL, file, ret_number);
-		if (r < 0)
-			shms_segfile_leave(file, -1, 0);
-	}
 	if (r < 0)
-		free(file);
-	return r;
+		return r;
+	_fd_ int dir_fd = shms_packsegs_dir(p, SEGMENTS);
+	r = dir_fd < 0 ? dir_fd : shms_segfile_visit(dir_fd, uuid, p->options.uuid, g->file);
+	*ret_number = shms_packseg_number(p, g);
+	return shms_packsegs_add(p, g, r, 0);
 }
 
 /* The reader's own number of the store's segment. 0; -ENOENT: the store has it no more;
@@ -116,18 +105,23 @@ static int segment_of(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret
 	return r == -EAGAIN || r == -EPERM || r == -EACCES ? -ENOTSUP : shms_error(r);
 }
 
+/* The segment that the store has under that number, where we have a place in it. NULL: none. */
+static struct shms_packseg *known(struct shms_pack *p, uint32_t number, uint8_t ret_uuid[16])
+{
+	struct shms_packseg *g = &p->segments[p->numbers[number]];
+
+	shms_packlines_uuid(&p->lines, number, ret_uuid);
+	return g->file && memcmp(g->file->segment.uuid, ret_uuid, 16) == 0 ? g : NULL;
+}
+
 static int segment_of_cell(struct shms_pack *p, uint32_t number, uint32_t *ret_number)
 {
-	const struct shms_packseg *g = &p->segments[p->numbers[number]];
 	uint8_t uuid[16];
-	int r;
+	int r = 0;
 
-	shms_packlines_uuid(&p->lines, number, uuid);
-	if (g->file && memcmp(g->file->segment.uuid, uuid, sizeof(uuid)) == 0) {
-		*ret_number = p->numbers[number];
-		return 0;
-	}
-	r = segment_of(p, uuid, ret_number);
+	*ret_number = p->numbers[number];
+	if (!known(p, number, uuid))
+		r = segment_of(p, uuid, ret_number);
 	if (r == 0)
 		p->numbers[number] = (uint8_t)*ret_number;
 	return r;
@@ -201,22 +195,6 @@ static void drop(struct shms_pack *p, struct found *f)
 	f->alias = NULL;
 }
 
-/* Describes the object of a slot that is held. 1; 0: it is damaged, or not what it was taken
- * for. */
-static int describe(struct shms_pack *p, struct shms_packplace place, uint32_t generation,
-		    struct shms_pack_view *ret)
-{
-	struct shms_packseg *g = &p->segments[place.segment];
-	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
-
-	*ret = (struct shms_pack_view){.pack = p,
-				       .segment = &g->file->segment,
-				       .slot = place.slot,
-				       .generation = generation,
-				       .number = place.segment};
-	return shms_segpacked_read(&g->file->segment, &slot, &ret->object) == 0;
-}
-
 /* Holds the slot's object. 1; 0: there is none of the store's; -ENOMEM. */
 static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t *generation,
 		struct shms_pack_view *ret)
@@ -236,10 +214,11 @@ static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t
 	r = hold(p, place, shms_segstate_generation(state));
 	if (r != 1)
 		return r;
-	r = describe(p, place, shms_segstate_generation(state), ret);
-	if (r != 1)
-		shms_packseg_unview(p, place, 0);
-	return r;
+	/* It may be damaged, or not what it was taken for. */
+	if (shms_pack_describe(p, place, ret) == 0)
+		return 1;
+	shms_packseg_unview(p, place, 0);
+	return 0;
 }
 
 /* The slot that is held is an alias: its key goes to f, and the object that it
@@ -334,15 +313,13 @@ struct look {
  * is looked at again by the search. */
 static bool is_other(struct look *l, struct shms_packplace cell, const struct shms_packhashed *key)
 {
-	const struct shms_packseg *g = &l->p->segments[l->p->numbers[cell.segment]];
+	uint8_t uuid[16];
+	const struct shms_packseg *g = known(l->p, cell.segment, uuid);
 	struct shms_segslot slot;
 	uint64_t words[2];
-	uint8_t uuid[16];
 	size_t size;
 
-	shms_packlines_uuid(&l->p->lines, cell.segment, uuid);
-	if (!g->file || memcmp(g->file->segment.uuid, uuid, sizeof(uuid)) != 0 ||
-	    cell.slot >= shms_segment_born(&g->file->segment))
+	if (!g || cell.slot >= shms_segment_born(&g->file->segment))
 		return false;
 	slot = shms_packseg_slot(g, cell.slot);
 	size = shms_segpacked_key_words(&slot, words);
@@ -393,26 +370,17 @@ int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
 	struct look l = {.p = p};
 	int r;
 
-	shms_lightlock_take(&p->lock);
-	r = look(&l, key, key_size);
-	shms_lightlock_release(&p->lock);
-	if (r != 1)
-		return r;
-	*ret = l.found.view;
-	free(l.found.alias);
-	return 0;
-}
-
-int shms_packread_has(struct shms_pack *p, const void *key, size_t key_size)
-{
-	struct look l = {.p = p};
-	int r;
-
 	SHMS_LIGHT_HELD(&p->lock);
 	r = look(&l, key, key_size);
-	if (r == 1)
-		drop(p, &l.found);
-	return r == -ENOENT ? 0 : r;
+	if (r != 1)
+		return r;
+	if (ret)
+		*ret = l.found.view;
+	else
+		shms_packseg_unview(
+			p, (struct shms_packplace){l.found.view.number, l.found.view.slot}, 0);
+	free(l.found.alias);
+	return 0;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */

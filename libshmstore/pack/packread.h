@@ -26,15 +26,13 @@ int shms_packread_open(const struct shms_pack_options *options, struct shms_pack
 void shms_packread_end(struct shms_pack *p);
 bool shms_packread_ended(const struct shms_pack *p);
 /*
- * 0: *ret is to be given back; -ENOENT: at some moment of the call the store had no packed object
- * of that key; -ENOTSUP: it has no index that this process may map, or the object's segment has no
- * place for it: shms_packlook() tells; -ESTALE: after _end(), or in a child; -ETIMEDOUT: the store
- * changed without an end; -ENOMEM, -EMFILE, -EBADMSG.
+ * ret: NULL: for an answer alone. 0: *ret is to be given back; -ENOENT: at some moment of the call
+ * the store had no packed object of that key; -ENOTSUP: it has no index that this process may map,
+ * or the object's segment has no place for it: shms_packlook() tells; -ESTALE: after _end(), or in
+ * a child; -ETIMEDOUT: the store changed without an end; -ENOMEM, -EMFILE, -EBADMSG.
  */
 int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
 		      struct shms_pack_view *ret);
-/* The same for an answer alone. 1: it has one; 0: it had none; -errno as above. */
-int shms_packread_has(struct shms_pack *p, const void *key, size_t key_size);
 struct shms_packread_key {
 	const void *key;
 	size_t key_size;

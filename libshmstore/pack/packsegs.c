@@ -99,7 +99,7 @@ void shms_packsegs_free(struct shms_packseg *g)
  * what is left would be used. */
 bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g)
 {
-	uint32_t number = (uint32_t)(g - p->segments);
+	uint32_t number = shms_packseg_number(p, g);
 	struct shms_packplace place;
 
 	for (uint32_t at = 0; shms_packindex_next(&p->index, &at, &place);)
@@ -148,61 +148,70 @@ void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_
 /* Leaves segments of dead owners in which this store has nothing. */
 static void leave_idle(struct shms_pack *p, uint64_t now_ms)
 {
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		struct shms_packseg *g = &p->segments[i];
-
-		if (g->file)
-			shms_packseg_settle(p, g, now_ms);
+	SHMS_PACKSEGS_EACH(p, g) {
+		shms_packseg_settle(p, g, now_ms);
 		shms_packseg_tidy(p, g, now_ms);
 	}
 }
 
-static uint32_t free_number(const struct shms_pack *p)
+int shms_packsegs_new(struct shms_pack *p, bool own, uint64_t now_ms, struct shms_packseg **ret)
 {
-	uint32_t number = 0;
+	struct shms_packseg *g = p->segments;
 
-	while (number < SHMS_PACKINDEX_SEGMENTS && p->segments[number].file)
-		number++;
-	return number;
-}
-
-bool shms_packsegs_may_add(struct shms_pack *p, uint64_t now_ms)
-{
 	if (!p->opening)
 		leave_idle(p, now_ms);
-	return free_number(p) < SHMS_PACKINDEX_SEGMENTS;
+	while (g < p->segments + SHMS_PACKINDEX_SEGMENTS && g->file)
+		g++;
+	if (g == p->segments + SHMS_PACKINDEX_SEGMENTS)
+		return -EAGAIN;
+	g->own = own ? malloc(sizeof(*g->own)) : NULL;
+	g->file = own ? (g->own ? &g->own->file : NULL) : malloc(sizeof(*g->file));
+	if (!g->file)
+		return -ENOMEM;
+	if (own)
+		*g->own = (struct shms_segown){.fd = -1};
+	*ret = g;
+	return 0;
 }
 
-int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file,
-		      uint32_t *ret_number)
+static void give_back(struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
 {
-	struct shms_packseg *g;
-	uint32_t number = free_number(p);
+	if (p->opening)
+		shms_segfile_close(g->file);
+	else if (p->reader)
+		shms_segfile_leave(g->file, -1, now_ms);
+	else
+		p->grow.gave += shms_segfile_unjoin(g->file, p->options.dir_fd, now_ms);
+}
 
-	if (number == SHMS_PACKINDEX_SEGMENTS || file->segment.shape.n_slots > SHMS_PACKINDEX_SLOTS)
-		return -EAGAIN;
-	g = &p->segments[number];
-	if (own) {
-		g->used = calloc(file->segment.shape.n_slots / 8 + 1, 1);
-		if (!g->used)
-			return -ENOMEM;
+int shms_packsegs_add(struct shms_pack *p, struct shms_packseg *g, int r, uint64_t now_ms)
+{
+	uint32_t n_slots = r < 0 ? 0 : g->file->segment.shape.n_slots;
+
+	if (r == 0) {
+		g->used = g->own ? calloc(n_slots / 8 + 1, 1) : NULL;
+		r = n_slots > SHMS_PACKINDEX_SLOTS ? -EAGAIN : g->own && !g->used ? -ENOMEM : 0;
+		if (r < 0)
+			give_back(p, g, now_ms);
 	}
-	g->own = own;
-	g->file = file;
-	if (number == p->n_segments)
+	if (r < 0) {
+		shms_packsegs_free(g);
+		return r;
+	}
+	if (g->own)
+		g->own->grow = &p->grow;
+	if (shms_packseg_number(p, g) == p->n_segments)
 		p->n_segments++;
 	if (!p->reader)
-		shms_packlines_segment(&p->lines, number, file->segment.uuid);
-	*ret_number = number;
+		shms_packlines_segment(&p->lines, shms_packseg_number(p, g), g->file->segment.uuid);
 	return 0;
 }
 
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
 {
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].file &&
-		    memcmp(p->segments[i].file->segment.uuid, uuid, 16) == 0) {
-			*ret_number = i;
+	SHMS_PACKSEGS_EACH(p, g) {
+		if (memcmp(g->file->segment.uuid, uuid, 16) == 0) {
+			*ret_number = shms_packseg_number(p, g);
 			return true;
 		}
 	}
@@ -338,8 +347,8 @@ bool shms_pack_is_there(struct shms_pack *p)
 void shms_pack_touch(struct shms_pack *p)
 {
 	SHMS_LIGHT_HELD(&p->lock);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].own)
-			(void)futimens(p->segments[i].own->fd, NULL);
+	SHMS_PACKSEGS_EACH(p, g) {
+		if (g->own)
+			(void)futimens(g->own->fd, NULL);
 	}
 }

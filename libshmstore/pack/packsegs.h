@@ -15,7 +15,6 @@
 #include "packindex.h"
 #include "packlines.h"
 #include "packviews.h"
-#include "segshare.h"
 
 struct shms_packseg {
 	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */
@@ -99,9 +98,7 @@ struct shms_pack {
 	struct shms_pack_sum sum;
 	struct shms_packtold told; /* where the sum is told */
 	struct shms_seggrow grow;  /* of all own segments */
-	/* until then no further own segment is tried to be had: the last time it could not */
-	uint64_t refused_ms;
-	uint64_t unjoined_ms; /* the same of others' segments */
+	uint64_t refused_ms, unjoined_ms; /* until then no own, or others', segment is added */
 	char *path;
 	const void *counter; /* NULL: no children were counted yet (packfork.c) */
 	int counter_id;
@@ -130,6 +127,19 @@ static inline bool shms_packseg_has(const struct shms_pack *p, struct shms_packp
 	       place.slot < p->segments[place.segment].file->segment.shape.n_slots;
 }
 
+/* Each segment that the pack has, which may leave it meanwhile.
+ * NOLINTBEGIN(bugprone-macro-parentheses): g is a name. */
+#define SHMS_PACKSEGS_EACH(p, g)                                                                   \
+	for (__typeof__(&(p)->segments[0]) g = (p)->segments; g < (p)->segments + (p)->n_segments; \
+	     g++)                                                                                  \
+		if (g->file)
+/* NOLINTEND(bugprone-macro-parentheses) */
+
+static inline uint32_t shms_packseg_number(const struct shms_pack *p, const struct shms_packseg *g)
+{
+	return (uint32_t)(g - p->segments);
+}
+
 /* A description of its own of the segment's file, for locks. Returns a
  * descriptor; -1 with errno. */
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
@@ -137,16 +147,17 @@ bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
 /* Has the pack a key, a view or an alias of the segment? Takes a look at all of them. */
 bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g);
 /*
- * Is a number free for one more segment, after those that nobody needs were left? It is asked
- * before a file is made, or joined. now_ms: 0: not known yet.
+ * A free number for one more segment, with memory for its file, and, if it is an own one, for its
+ * owner's part, after those that nobody needs were left. The caller fills that in, and then calls
+ * _add(). now_ms: 0: not known yet. 0; -EAGAIN: none is free; -ENOMEM.
  */
-bool shms_packsegs_may_add(struct shms_pack *p, uint64_t now_ms);
+int shms_packsegs_new(struct shms_pack *p, bool own, uint64_t now_ms, struct shms_packseg **ret);
 /*
- * Gives that segment, as its owner or by its file, a free number. 0; -EAGAIN: none is free, or the
- * segment has more slots than the index can tell; -ENOMEM.
+ * The segment is filled in, if r is 0; else, and where this fails, the number is free again, and a
+ * place that was taken is given back. Returns r, or 0; -EAGAIN: the segment has more slots than the
+ * index can tell; -ENOMEM.
  */
-int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file,
-		      uint32_t *ret_number);
+int shms_packsegs_add(struct shms_pack *p, struct shms_packseg *g, int r, uint64_t now_ms);
 /*
  * After something of ours went there: leaves another store's segment where we have nothing
  * any more, if its owner is dead or closed, and no lease is out, for which the link has to
@@ -256,12 +267,9 @@ int shms_pack_reserve(struct shms_pack *p);
  * _share() makes it a file first. */
 void shms_pack_publish(struct shms_pack *p);
 void shms_pack_share(struct shms_pack *p);
-/* The key means that slot, or no more; then what nobody else of the store
- * needs goes. Returns its bytes. */
+/* The key means that slot. */
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace place);
-uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key,
-			  struct shms_packplace place, uint64_t now_ms);
 /* The key, which meant old where that is not NULL, means that slot. Killed before the old one goes,
  * the key has two: the index says which of them readers have found. */
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
@@ -277,7 +285,10 @@ void shms_pack_changed(struct shms_pack *p);
  * it may take. 0; -ENOSPC, … */
 int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms,
 		    struct shms_packplace *ret);
-/* Describes the object, and counts a view of it. 0, -EBADMSG, -ENOMEM. */
+/* Describes the object of a slot that is held. 0, -EBADMSG. _view() counts a view of it as well;
+ * -ENOMEM. */
+int shms_pack_describe(struct shms_pack *p, struct shms_packplace place,
+		       struct shms_pack_view *ret);
 int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret);
 
 /*

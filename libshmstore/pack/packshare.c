@@ -24,20 +24,6 @@
 static const char PART[] = "/segments/";
 #define TAIL (sizeof(PART) - 1 + DIGITS)
 
-/* Each adoption parses a uuid, and sscanf() would take microseconds for it. */
-static bool parse_uuid(const char *text, uint8_t ret[16])
-{
-	for (size_t i = 0; i < 2; i++) {
-		uint64_t half;
-
-		if (!shms_hexdigits_read(text + 16 * i, &half))
-			return false;
-		half = __builtin_bswap64(half);
-		memcpy(ret + 8 * i, &half, sizeof(half));
-	}
-	return true;
-}
-
 /* [directory]/segments/[uuid]/[digits]. */
 int shms_packticket_parse(const char *path, size_t length, struct shms_packticket *ret)
 {
@@ -47,7 +33,7 @@ int shms_packticket_parse(const char *path, size_t length, struct shms_packticke
 	    path[link] != '/')
 		return -EBADMSG;
 	if (memcmp(path + link - TAIL, PART, sizeof(PART) - 1) != 0 ||
-	    !parse_uuid(path + link - DIGITS, ret->uuid))
+	    !shms_hexdigits_read_bytes(path + link - DIGITS, ret->uuid, sizeof(ret->uuid)))
 		return -EBADMSG;
 	ret->path = path;
 	ret->link_length = link;
@@ -139,29 +125,19 @@ static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t,
 			   uint32_t *ret_number)
 {
 	char link[SHMS_PACK_TICKET];
-	struct shms_segfile *file;
-	int r;
+	struct shms_packseg *g;
+	int r = shms_packsegs_new(p, false, now_ms, &g);
 
-	if (!shms_packsegs_may_add(p, now_ms)) {
-		p->unjoined_ms = now_ms + SHMS_PACK_AGAIN_MS;
-		return -EAGAIN;
-	}
-	file = malloc(sizeof(*file));
-	if (!file)
-		return -ENOMEM;
-	link_of(t, link);
-	r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd, p->options.uuid,
-			      p->options.kept, file);
 	if (r == 0) {
-		r = shms_packsegs_add(p, NULL, file, ret_number);
-		if (r < 0)
-			p->grow.gave += shms_segfile_unjoin(file, p->options.dir_fd, now_ms);
+		link_of(t, link);
+		r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd,
+				      p->options.uuid, p->options.kept, g->file);
+		*ret_number = shms_packseg_number(p, g);
+		r = shms_packsegs_add(p, g, r, now_ms);
+		if (r != -ENOMEM)
+			return r;
 	}
-	if (r < 0)
-		free(file);
-	if (r != -ENOMEM)
-		return r;
-	/* There is no map to be had, which a copy does without. */
+	/* There is no number or no map to be had, which a copy does without. */
 	p->unjoined_ms = now_ms + SHMS_PACK_AGAIN_MS;
 	return -EAGAIN;
 }
@@ -224,7 +200,7 @@ static int take(struct shms_pack *p, struct shms_packplace place, const struct s
 	}
 	if (r == 0)
 		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept,
-				       &t->what, NULL);
+				       &t->what);
 	if (r < 0) {
 		if (!native)
 			shms_packalias_unmake(p, *ret, a->now_ms);
@@ -251,7 +227,7 @@ static int adopt_held(struct shms_pack *p, struct shms_packplace place,
 	/* Our name there keeps the slot's object as it is. */
 	if (held && old_object.segment == place.segment && old_object.slot == place.slot)
 		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept,
-					  &t->what, NULL);
+					  &t->what);
 	if (held && !a->replace)
 		return -EEXIST;
 	r = take(p, place, t, a, r == 1, &named);
@@ -304,11 +280,6 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t,
 
 /* ---- a ticket's object as a copy ------------------------------------------------------------- */
 
-#define TURNS 1000 /* of a loop around a cas, as in segshare.c */
-
-_Static_assert(sizeof(((struct shms_packcopy *)0)->sizes) == SHMS_SEGOWN_BUFFERS * sizeof(uint64_t),
-	       "sizes");
-
 /* Opens the donor's link. A slot is read as packlook.c does it. */
 static int open_link(int root_fd, const struct shms_packticket *t, bool write,
 		     struct shms_seglook *ret)
@@ -323,27 +294,18 @@ static int open_link(int root_fd, const struct shms_packticket *t, bool write,
 		return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
 	r = write ? shms_seglook_open(fd, name, true, ret)
 		  : shms_seglook_open_slot(fd, name, t->what.slot, ret);
-	if (r == 0 && write && t->what.slot >= shms_segment_born(&ret->segment)) {
-		shms_seglook_close(ret);
-		r = -EBADMSG;
-	}
 	return r == -ENOENT ? -ESTALE : r;
-}
-
-static bool stands(uint64_t state, const struct shms_segticket *t)
-{
-	return shms_segstate_published(state) && shms_segstate_generation(state) == t->generation &&
-	       (state & shms_segstate_lease(t->lease));
 }
 
 static int read_slot(const struct shms_seglook *l, const struct shms_segticket *t,
 		     struct shms_packcopy *ret)
 {
-	struct shms_segslot slot = shms_segslot_at(&l->segment, t->slot);
-	int r;
+	int r = shms_segment_stands(&l->segment, t);
+	struct shms_segslot slot;
 
-	if (!stands(shms_segword_load(slot.state), t))
-		return -ESTALE;
+	if (r < 0)
+		return r;
+	slot = shms_segslot_at(&l->segment, t->slot);
 	r = shms_segpacked_read(&l->segment, &slot, &ret->object);
 	if (r == 0 && ret->object.n_buffers > SHMS_SEGOWN_BUFFERS)
 		r = -EBADMSG;
@@ -356,10 +318,10 @@ static int read_slot(const struct shms_seglook *l, const struct shms_segticket *
 	/* Where the lease stands after that, it kept the slot as it was. */
 	if (r == 0)
 		r = shms_seglook_again(l, t->slot);
+	if (r == 0)
+		r = shms_segment_stands(&l->segment, t);
 	if (r < 0)
 		return r;
-	if (!stands(shms_segword_load(slot.state), t))
-		return -ESTALE;
 	ret->object.extent_off = 0;
 	return shms_segpacked_sizes(&(struct shms_segment){.bytes = ret->extent}, &ret->object,
 				    ret->sizes);
@@ -385,23 +347,12 @@ int shms_packcopy_read(int root_fd, const struct shms_packticket *t, uint64_t no
 
 int shms_packcopy_end(int root_fd, const struct shms_packticket *t)
 {
-	struct shms_segslot slot;
 	struct shms_seglook l;
 	int r = open_link(root_fd, t, true, &l);
 
 	if (r < 0)
 		return r;
-	slot = shms_segslot_at(&l.segment, t->what.slot);
-	r = -EBADMSG;
-	for (int i = 0; i < TURNS && r == -EBADMSG; i++) {
-		uint64_t state = shms_segword_load(slot.state);
-
-		if (!stands(state, &t->what))
-			r = -ESTALE;
-		else if (shms_segword_cas(slot.state, state,
-					  shms_segstate_unleased(state, t->what.lease)))
-			r = 0;
-	}
+	r = shms_segment_take(&l.segment, &t->what);
 	/* Nobody else tells the owner. */
 	if (r == 0)
 		shms_segment_hint(&l.segment, t->what.slot);

@@ -14,7 +14,6 @@
 
 #include "hostpage.h"
 #include "packsegs.h"
-#include "seglook.h"
 #include "segrescue.h"
 
 #define TRIM_AGAIN_MS  100u
@@ -30,12 +29,22 @@ static uint64_t pool_of(const struct shms_packseg *g)
 	return g->own && bytes > g->own->alloc.used ? bytes - g->own->alloc.used : 0;
 }
 
+/* Bytes that own segments take in all. */
+static uint64_t memory(const struct shms_pack *p)
+{
+	uint64_t sum = 0;
+
+	SHMS_PACKSEGS_EACH(p, g)
+		sum += g->own ? g->own->mem.bytes : 0;
+	return sum;
+}
+
 static uint64_t pool(const struct shms_pack *p)
 {
 	uint64_t sum = p->lines.bytes;
 
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		sum += pool_of(&p->segments[i]);
+	SHMS_PACKSEGS_EACH(p, g)
+		sum += pool_of(g);
 	return sum;
 }
 
@@ -48,20 +57,6 @@ uint64_t shms_pack_hold(struct shms_pack *p)
 void shms_pack_release(struct shms_pack *p)
 {
 	shms_lightlock_release(&p->lock);
-}
-
-/* Frees the memory of a dead owner's segment that nobody holds. */
-static uint64_t trim_orphan(const struct shms_pack *p, const struct shms_packseg *g,
-			    uint64_t now_ms)
-{
-	struct shms_segrescued done = {0};
-	struct shms_seglook l;
-
-	if (shms_seglook_open(p->options.dir_fd, g->file->name, true, &l) < 0)
-		return 0;
-	(void)shms_segrescue(&l, NULL, now_ms, &done);
-	shms_seglook_close(&l);
-	return done.freed;
 }
 
 /* Nothing of anybody's is there, and nobody else has a place. */
@@ -84,8 +79,8 @@ static uint64_t trim(struct shms_pack *p, struct shms_packseg *g, uint64_t now_m
 	uint64_t freed;
 
 	shms_packseg_settle(p, g, now_ms);
-	if (!g->own)
-		return trim_orphan(p, g, now_ms);
+	if (!g->own) /* of a dead owner: what nobody holds there */
+		return shms_segrescue_name(p->options.dir_fd, g->file->name, now_ms);
 	freed = shms_segown_trim(g->own, now_ms);
 	if (!is_empty(p, g, now_ms))
 		return freed;
@@ -183,7 +178,8 @@ static void rank(const struct compaction *c, struct side *s, uint8_t class)
 			    ? shms_segalloc_is_free(a, i) ||
 				      !shms_packvictim_may_go(
 					      c->pack, (struct shms_packplace){s->number, i}, now)
-			    : !shms_segalloc_is_free(a, i) || !shms_segown_backed(s->own, i))
+			    : !shms_segalloc_is_free(a, i) ||
+				      !shms_segmem_has(&s->own->mem, at, shms_segalloc_end(a, i)))
 			continue;
 		s->slots[s->n++] = (struct ranked){(uint64_t)s->live[page] << 32 | page, i};
 	}
@@ -286,15 +282,12 @@ static uint64_t stranded_of(const struct shms_packseg *g)
 	return !g->large && bytes > table ? bytes - table : 0;
 }
 
-static uint64_t stranded(const struct shms_pack *p, uint64_t *ret_memory)
+static uint64_t stranded(const struct shms_pack *p)
 {
 	uint64_t sum = 0;
 
-	*ret_memory = 0;
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		*ret_memory += p->segments[i].own ? p->segments[i].own->mem.bytes : 0;
-		sum += stranded_of(&p->segments[i]);
-	}
+	SHMS_PACKSEGS_EACH(p, g)
+		sum += stranded_of(g);
 	return sum;
 }
 
@@ -324,11 +317,11 @@ static bool next_of(const struct shms_pack *p, const bool *passed, bool most, ui
 static uint64_t compact(struct shms_pack *p, uint64_t now_ms, bool *ret_more)
 {
 	bool passed[SHMS_PACKINDEX_SEGMENTS] = {false};
-	uint64_t memory, lost = stranded(p, &memory), freed = 0;
+	uint64_t lost = stranded(p), freed = 0;
 	uint32_t from = 0, to = 0, n_steps = 0, n_moves = 0;
 
 	*ret_more = false;
-	if (lost < STRANDED_LEAST || lost < memory / 10)
+	if (lost < STRANDED_LEAST || lost < memory(p) / 10)
 		return 0;
 	/* Objects that could not move a moment ago cannot move now. */
 	if (lost <= p->unmoved + p->unmoved / 4 && now_ms - p->unmoved_ms < MOVE_AGAIN_MS)
@@ -348,7 +341,7 @@ static uint64_t compact(struct shms_pack *p, uint64_t now_ms, bool *ret_more)
 			passed[to] = true;
 	}
 	*ret_more = n_moves && (n_moves >= MOVES || n_steps > STEPS);
-	p->unmoved = *ret_more ? 0 : stranded(p, &memory);
+	p->unmoved = *ret_more ? 0 : stranded(p);
 	p->unmoved_ms = now_ms;
 	return freed;
 }
@@ -365,12 +358,11 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms)
 		shms_lightlock_release(&p->lock);
 		return 0;
 	}
-	for (uint32_t i = 0; i < p->n_segments && !p->child; i++) {
-		if (p->segments[i].file && !atomic_load_explicit(&p->retired, memory_order_relaxed))
-			freed += trim(p, &p->segments[i], now_ms);
-	}
-	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
+	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed)) {
+		SHMS_PACKSEGS_EACH(p, g)
+			freed += trim(p, g, now_ms);
 		freed += compact(p, now_ms, &more);
+	}
 	p->grow.gave += freed;
 	/* If more can be moved, the next call goes on at once. */
 	p->trimmed = more ? 0 : pool(p);
@@ -381,15 +373,10 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms)
 
 uint64_t shms_pack_pool(struct shms_pack *p, uint64_t *ret_memory, uint64_t *ret_trimmed)
 {
-	uint64_t sum;
-
 	SHMS_LIGHT_HELD(&p->lock);
-	sum = pool(p);
 	*ret_trimmed = p->trimmed;
-	*ret_memory = p->lines.bytes;
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		*ret_memory += p->segments[i].own ? p->segments[i].own->mem.bytes : 0;
-	return sum;
+	*ret_memory = p->lines.bytes + memory(p);
+	return pool(p);
 }
 
 uint64_t shms_pack_gave(struct shms_pack *p)

@@ -76,8 +76,8 @@ struct shms_packsearch shms_pack_search(struct shms_pack *p, uint64_t now_ms)
 	struct shms_packsearch s = {.now = shms_segnow_of_ms(now_ms)};
 
 	SHMS_LIGHT_HELD(&p->lock);
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		s.left += 2 * (uint64_t)n_slots(&p->segments[i]);
+	SHMS_PACKSEGS_EACH(p, g)
+		s.left += 2 * (uint64_t)n_slots(g);
 	return s;
 }
 

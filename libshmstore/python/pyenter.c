@@ -16,7 +16,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "pyarb.h"
+#include "pyshm.h"
 
 struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
 {

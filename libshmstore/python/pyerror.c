@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 
-#include "pyarb.h"
+#include "pyshm.h"
 
 /* Raises an exception, which it consumes. made: NULL where one is set already. Returns NULL. */
 static void *raise_made(PyObject *made)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pystate.c: the module's state, members of its objects as attributes, the end of an object. */
-#include "pyarb.h"
+#include "pyshm.h"
 
 /* Public from 3.11 on; 3.10 has the same function under its private name. */
 #if PY_VERSION_HEX < 0x030b0000

@@ -3,7 +3,7 @@
  * pyobjects.c. */
 #include <unistd.h>
 
-#include "pyarb.h"
+#include "pyshm.h"
 
 static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "hexdigits.h"
 #include "refused.h"
 #include "segrescue.h"
 #include "sys.h"
@@ -38,12 +39,7 @@
 
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME])
 {
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < 16; i++) {
-		ret_name[2 * i] = digits[uuid[i] >> 4];
-		ret_name[2 * i + 1] = digits[uuid[i] & 15];
-	}
+	shms_hexdigits_write_bytes(uuid, 16, ret_name);
 	ret_name[SHMS_SEGFILE_NAME - 1] = '\0';
 }
 
@@ -78,14 +74,6 @@ int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st)
 		return -EBADMSG;
 	*ret = (struct shms_segment){0};
 	return shms_segment_check(&header, (uint64_t)ret_st->st_size, ret);
-}
-
-/* The same of a segment that we would write to through a map: of another user's we make none. */
-static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
-{
-	int r = shms_segfile_check(fd, ret, ret_st);
-
-	return r == 0 && ret_st->st_uid != geteuid() ? -EPERM : r;
 }
 
 /*
@@ -281,12 +269,32 @@ static int take_place(int fd, const struct shms_segment *g, unsigned *ret_holder
 	return -EAGAIN;
 }
 
-static bool is_kept(const struct shms_segment *g, unsigned holder, const uint8_t store[16])
+unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16])
 {
-	struct shms_segrecord *record = shms_segment_record(g, holder);
+	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
+		struct shms_segrecord *record = shms_segment_record(g, h);
 
-	return shms_segword_is(&record->state, UINT64_MAX, SHMS_SEGRECORD_KEPT) &&
-	       memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0;
+		/* In one that is ACTIVE there are objects of a store that was taken apart, as long
+		 * as a child keeps it locked. */
+		if (shms_segword_is(&record->state, UINT64_MAX, SHMS_SEGRECORD_KEPT) &&
+		    memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0)
+			return h;
+	}
+	return SHMS_SEGMENT_NO_PLACE;
+}
+
+/* Tries for a second, as long as somebody else may recover the place. -EBUSY: in vain. */
+static int lock_place(int fd, unsigned holder)
+{
+	uint64_t until = shms_now_mono_ns() + UINT64_C(1000000000);
+	int r;
+
+	while ((r = shms_seglock_try(fd, holder)) == -EAGAIN) {
+		if (shms_now_mono_ns() > until)
+			return -EBUSY;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	return r;
 }
 
 /*
@@ -295,18 +303,16 @@ static bool is_kept(const struct shms_segment *g, unsigned holder, const uint8_t
  */
 static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16])
 {
-	unsigned h = 0, n = shms_segment_holders(&f->segment);
+	unsigned h = f->kept ? shms_segment_place(&f->segment, store) : SHMS_SEGMENT_NO_PLACE;
 	int r;
 
-	while (h < n && f->kept && !is_kept(&f->segment, h, store))
-		h++;
-	if (h == n || !f->kept)
+	if (h == SHMS_SEGMENT_NO_PLACE)
 		return -ENOENT;
-	r = shms_seglock_wait(fd, h);
+	r = lock_place(fd, h);
 	if (r < 0)
 		return r;
 	/* Another process of the store may have been quicker. */
-	if (!is_kept(&f->segment, h, store)) {
+	if (shms_segment_place(&f->segment, store) != h) {
 		shms_seglock_end(fd, h);
 		return -ENOENT;
 	}
@@ -348,8 +354,11 @@ static int enter(enum way way, int fd, const char *name, int dirfd, const uint8_
 		 struct shms_segfile *f)
 {
 	struct stat st;
-	int r = check(fd, &f->segment, &st);
+	int r = shms_segfile_check(fd, &f->segment, &st);
 
+	/* Of another user's file we make no map to write to. */
+	if (r == 0 && st.st_uid != geteuid())
+		r = -EPERM;
 	if (r < 0)
 		return r;
 	shms_segfile_name(f->segment.uuid, f->name);
@@ -458,7 +467,7 @@ uint64_t shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint6
 
 	if (!keep) {
 		shms_segword_store(&record->state, SHMS_SEGRECORD_ACTIVE);
-		if (!shms_segment_promised(&f->segment, now_ms))
+		if (dirfd >= 0 && !shms_segment_promised(&f->segment, now_ms))
 			freed = drop_link(f, dirfd);
 	}
 	munmap(f->segment.books, f->books_size);
@@ -483,24 +492,9 @@ void shms_segfile_fork_child(struct shms_segfile *f, bool views)
  * stopped holder stops all others).
  */
 
-#define WAIT_NS 1000000
-
 int shms_seglock_try(int fd, unsigned holder)
 {
 	return shms_lock_bytes(fd, F_WRLCK, holder, 1);
-}
-
-int shms_seglock_wait(int fd, unsigned holder)
-{
-	uint64_t until = shms_now_mono_ns() + SHMS_SEGLOCK_WAIT_MS * UINT64_C(1000000);
-	int r;
-
-	while ((r = shms_seglock_try(fd, holder)) == -EAGAIN) {
-		if (shms_now_mono_ns() > until)
-			return -EBUSY;
-		nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
-	}
-	return r;
 }
 
 bool shms_seglock_taken(int fd, unsigned byte)

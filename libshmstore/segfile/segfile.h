@@ -90,6 +90,9 @@ uint64_t shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint6
 void shms_segfile_fork_child(struct shms_segfile *f, bool views);
 
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME]);
+#define SHMS_SEGMENT_NO_PLACE UINT32_MAX
+/* The place of the store of that uuid, alive or not, unless the store was taken apart. */
+unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16]);
 /* Is a lease out anywhere in the segment? */
 bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms);
 
@@ -119,12 +122,9 @@ int shms_segfile_map(int fd, struct shms_segment *g);
 #define SHMS_SEGLOCK_TRIM     512u
 /* + a holder's number: the byte that children of its forks lock together */
 #define SHMS_SEGLOCK_CHILDREN 1024u
-#define SHMS_SEGLOCK_WAIT_MS  1000u /* how long a recovery by somebody else is waited for */
 
 /* 0; -EAGAIN: another description has it; another -errno. */
 int shms_seglock_try(int fd, unsigned holder);
-/* As before, but tries for SHMS_SEGLOCK_WAIT_MS. -EBUSY: in vain. */
-int shms_seglock_wait(int fd, unsigned holder);
 void shms_seglock_end(int fd, unsigned holder);
 /* Has another description that byte locked? fd may be one that can only be read. */
 bool shms_seglock_taken(int fd, unsigned byte);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "hostpage.h"
 #include "segfile.h"
 #include "sys.h"
 
@@ -114,15 +115,19 @@ static int compare(const struct shms_seglook *l, uint32_t first, uint32_t n, uin
 	return r;
 }
 
-static int copy_slots(struct shms_seglook *l)
+static int copy_all(struct shms_seglook *l)
 {
 	const struct shms_segment_shape *shape = &l->segment.shape;
-	uint32_t n = shms_segment_born(&l->segment),
-		 at_once = (uint32_t)(PIECE / shms_segslot_size(shape->n_words));
-	uint64_t size = n * shms_segslot_size(shape->n_words);
+	uint32_t at_once = (uint32_t)(PIECE / shms_segslot_size(shape->n_words)), n = 0;
 	uint8_t *books, *now;
-	int r = shms_segfile_check_memory(l->fd, &l->segment, n);
+	uint64_t size;
+	int r = copy_head(l, 0);
 
+	if (r == 0) {
+		n = shms_segment_born(&l->segment);
+		r = shms_segfile_check_memory(l->fd, &l->segment, n);
+	}
+	size = n * shms_segslot_size(shape->n_words);
 	if (r == 0 && shape->slots_off + size > BOOKS_MAX)
 		r = -ENOTSUP;
 	if (r < 0 || n == 0)
@@ -172,7 +177,18 @@ static int open_file(int dirfd, const char *name, bool write, struct shms_segloo
 	return 0;
 }
 
-int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret)
+static int copy_one(struct shms_seglook *l, uint32_t slot)
+{
+	int r = slot < l->segment.shape.n_slots ? copy_head(l, slot + UINT64_C(1)) : -EBADMSG;
+
+	if (r == 0 && slot >= shms_segment_born(&l->segment))
+		r = -EBADMSG;
+	return r < 0 ? r : shms_seglook_again(l, slot);
+}
+
+/* slot: NULL: all of them. */
+static int open_look(int dirfd, const char *name, bool write, const uint32_t *slot,
+		     struct shms_seglook *ret)
 {
 	struct shms_seglook l;
 	int r = open_file(dirfd, name, write, &l);
@@ -184,9 +200,7 @@ int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglo
 		l.mapped = l.segment.books ? l.segment.shape.data_off : 0;
 	} else {
 		l.segment.fetch = fetch;
-		r = copy_head(&l, 0);
-		if (r == 0)
-			r = copy_slots(&l);
+		r = slot ? copy_one(&l, *slot) : copy_all(&l);
 	}
 	if (r < 0)
 		shms_seglook_close(&l);
@@ -195,24 +209,14 @@ int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglo
 	return r;
 }
 
+int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret)
+{
+	return open_look(dirfd, name, write, NULL, ret);
+}
+
 int shms_seglook_open_slot(int dirfd, const char *name, uint32_t slot, struct shms_seglook *ret)
 {
-	struct shms_seglook l;
-	int r = open_file(dirfd, name, false, &l);
-
-	if (r < 0)
-		return r;
-	l.segment.fetch = fetch;
-	r = slot < l.segment.shape.n_slots ? copy_head(&l, slot + UINT64_C(1)) : -EBADMSG;
-	if (r == 0 && slot >= shms_segment_born(&l.segment))
-		r = -EBADMSG;
-	if (r == 0)
-		r = shms_seglook_again(&l, slot);
-	if (r < 0)
-		shms_seglook_close(&l);
-	else
-		*ret = l;
-	return r;
+	return open_look(dirfd, name, false, &slot, ret);
 }
 
 void shms_seglook_close(struct shms_seglook *l)
@@ -242,4 +246,158 @@ int shms_seglook_key(const struct shms_seglook *l, const struct shms_segpacked *
 		return shms_seglook_read(l, o->extent_off + o->key_off, ret, o->key_size);
 	memcpy(ret, o->key, o->key_size);
 	return 0;
+}
+
+/*
+ * ---- one pass over the copies of the slots. Of an object with a table, the number of buffers is
+ * read from its extent; the slot is copied again then, and all is repeated where its generation has
+ * changed.
+ */
+
+struct seen {
+	uint64_t state;
+	bool view;
+	bool ours; /* the store that was asked for has it by name */
+	uint32_t n_names;
+	int error;
+	uint64_t bytes;
+	/* an alias that takes the place of its object's own key: the two are one key */
+	bool instead;
+	struct shms_segpacked object;
+};
+
+static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
+{
+	const struct shms_segment *g = &l->segment;
+	struct shms_segslot slot = shms_segslot_at(g, i);
+	struct seen seen = {0};
+
+	for (int tries = 0; tries < TRIES; tries++) {
+		seen = (struct seen){.state = shms_segword_load(slot.state)};
+		for (uint32_t w = 0; w < slot.n_words; w++) {
+			uint64_t bits = shms_segword_load(&slot.holders[w]);
+
+			seen.n_names +=
+				(uint32_t)__builtin_popcountll(bits & UINT64_C(0x5555555555555555));
+			seen.view = seen.view || (bits & UINT64_C(0xaaaaaaaaaaaaaaaa));
+		}
+		seen.ours = ours < shms_segment_holders(g) && shms_segslot_named(&slot, ours);
+		seen.error = shms_segpacked_read(g, &slot, &seen.object);
+		if (seen.error == 0)
+			seen.bytes = shms_segsurvey_bytes(&seen.object);
+		seen.instead = seen.error == 0 && (seen.object.flags & SHMS_SEGPACKED_INSTEAD);
+		if ((seen.error == 0 && !(seen.object.flags & SHMS_SEGPACKED_TABLE)) ||
+		    shms_seglook_again(l, i) < 0 ||
+		    (shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) ==
+			    (seen.state & SHMS_SEGSTATE_WHAT))
+			break;
+	}
+	return seen;
+}
+
+static bool is_ghost(const struct seen *seen, bool promised)
+{
+	return shms_segstate_published(seen->state) && seen->error == 0 && seen->view &&
+	       !seen->n_names && !promised;
+}
+
+/* Its bytes are known, too. */
+static bool is_inflight(const struct seen *seen)
+{
+	return shms_segstate_of(seen->state) == SHMS_SEG_WRITING && seen->error == 0;
+}
+
+/* Adds the pages that an object has bytes of, each once: extents come in
+ * the order of their slots. */
+static void add_pages(const struct seen *seen, uint64_t *io_end, uint64_t *io_bytes)
+{
+	uint64_t from = seen->object.extent_off & ~(shms_host_page() - 1);
+	uint64_t end = shms_whole_pages(seen->object.extent_off + seen->bytes);
+
+	from = from > *io_end ? from : *io_end;
+	if (end > from) {
+		*io_bytes += end - from;
+		*io_end = end;
+	}
+}
+
+static void add_named(const struct seen *seen, bool promised, struct shms_segsurvey *s)
+{
+	s->n_named += !seen->instead;
+	s->n_aliases += (seen->object.flags & SHMS_SEGPACKED_ALIAS) != 0;
+	s->named_bytes += seen->bytes;
+	s->shared += (seen->bytes << SHMS_SHARE_SHIFT) / seen->n_names;
+	s->own_bytes += seen->n_names == 1 && !promised ? seen->bytes : 0;
+}
+
+void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint64_t now_ms,
+		    struct shms_segsurvey *ret)
+{
+	const struct shms_segment *g = &l->segment;
+	uint32_t n = shms_segment_born(g), now = shms_segnow_of_ms(now_ms);
+	unsigned ours = shms_segment_place(g, store);
+	struct shms_segsurvey s = {.is_owner = ours == SHMS_SEG_OWNER};
+	uint64_t used = 0, pages = 0, pages_end = 0, over;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct seen seen = look(l, i, ours);
+		bool promised = shms_segstate_promised(seen.state, now);
+
+		s.n_leases +=
+			promised ? (uint32_t)__builtin_popcount(shms_segstate_leases(seen.state))
+				 : 0;
+		if (shms_segstate_of(seen.state) == SHMS_SEG_WRITING) {
+			/* its description is the one before: its extent is none of the others' */
+			s.n_inflight++;
+		} else if (shms_segstate_published(seen.state) && seen.error < 0) {
+			s.n_bad++;
+		} else if (shms_segstate_published(seen.state) && (seen.n_names || promised)) {
+			s.n_linked++;
+			s.linked_bytes += seen.bytes;
+			if (seen.ours)
+				add_named(&seen, promised, &s);
+		} else if (is_ghost(&seen, promised)) {
+			s.n_ghosts++;
+			s.ghosts_bytes += seen.bytes;
+		}
+		if (is_inflight(&seen))
+			s.inflight_bytes += seen.bytes;
+		if (s.linked_bytes + s.ghosts_bytes + s.inflight_bytes > used)
+			add_pages(&seen, &pages_end, &pages);
+		used = s.linked_bytes + s.ghosts_bytes + s.inflight_bytes;
+	}
+	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
+		uint64_t state = shms_segword_load(&shms_segment_record(g, h)->state);
+
+		s.n_places += state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT;
+	}
+	/* A put takes its slot first and memory then: it may have less than the slot says. */
+	over = used > l->n_blocks ? used - l->n_blocks : 0;
+	s.inflight_bytes -= over < s.inflight_bytes ? over : s.inflight_bytes;
+	s.pool_bytes = l->n_blocks > used ? l->n_blocks - used : 0;
+	s.stranded_bytes = pages > used ? pages - used : 0;
+	if (s.stranded_bytes > s.pool_bytes)
+		s.stranded_bytes = s.pool_bytes;
+	*ret = s;
+}
+
+int shms_segsurvey_unnamed(const struct shms_seglook *l, uint64_t now_ms,
+			   int (*fn)(const struct shms_segunnamed *o, void *arg), void *arg)
+{
+	uint32_t n = shms_segment_born(&l->segment), now = shms_segnow_of_ms(now_ms);
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
+		struct seen seen = look(l, i, SHMS_SEGMENT_NO_PLACE);
+		const struct shms_segunnamed o = {.slot = i,
+						  .generation =
+							  shms_segstate_generation(seen.state),
+						  .inflight = is_inflight(&seen),
+						  .bytes = seen.bytes,
+						  .object = &seen.object};
+
+		if (o.inflight || is_ghost(&seen, shms_segstate_promised(seen.state, now)))
+			r = fn(&o, arg);
+	}
+	return r;
 }

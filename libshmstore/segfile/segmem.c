@@ -66,7 +66,9 @@ void shms_segmem_deinit(struct shms_segmem *m)
 
 bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to)
 {
-	for (uint64_t page = from / m->page; page < (to + m->page - 1) / m->page; page++) {
+	unsigned bits = (unsigned)__builtin_ctzll(m->page); /* no division: each put asks */
+
+	for (uint64_t page = from >> bits; page < (to + m->page - 1) >> bits; page++) {
 		if (!bit(m, page))
 			return false;
 	}
@@ -170,7 +172,8 @@ int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, u
 	return 0;
 }
 
-uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to)
+/* A hole was punched at whole pages. Returns the bytes that went. */
+static uint64_t punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to)
 {
 	uint64_t before = m->bytes;
 
@@ -208,16 +211,12 @@ static uint64_t punch(const struct shms_segtrim *t, uint64_t from, uint64_t to)
 	if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
 		      (off_t)(to - from)) < 0)
 		return 0;
-	return t->mem ? shms_segmem_punched(t->mem, t->fd, from, to) : 0;
+	return t->mem ? punched(t->mem, t->fd, from, to) : 0;
 }
 
 /* Punches the extents of free slots [first, end), which are neighbours, but for alignment. */
 static uint64_t punch_run(const struct shms_segtrim *t, uint32_t first, uint32_t end)
 {
-	/* The bits go first: a failure between leaves memory that is not counted on, and never the
-	 * reverse. */
-	for (uint32_t i = first; t->backed && i < end; i++)
-		t->backed[i / 8] &= (uint8_t) ~(1u << i % 8);
 	return punch(t, shms_segalloc_begin(t->alloc, first), shms_segalloc_end(t->alloc, end - 1));
 }
 
@@ -257,11 +256,10 @@ uint64_t shms_segtrim(const struct shms_segtrim *t)
 int shms_segtrim_free(const struct shms_segment *g, int fd, uint64_t *io_freed)
 {
 	struct shms_segalloc a;
-	uint32_t n_bad;
 	int r = shms_segalloc_init(&a, g);
 
 	if (r == 0)
-		r = shms_segalloc_rebuild(&a, &n_bad);
+		r = shms_segalloc_rebuild(&a);
 	if (r == 0)
 		*io_freed += shms_segtrim(&(struct shms_segtrim){.alloc = &a, .fd = fd});
 	shms_segalloc_deinit(&a);

@@ -61,8 +61,6 @@ int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, u
 /* [from, to) was written, as far as ok says. */
 void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from,
 			 uint64_t to, bool ok);
-/* A hole was punched at whole pages. Returns the bytes that went. */
-uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to);
 
 /*
  * Gives memory of free extents back to the kernel. The caller has the lock of byte 0:
@@ -72,10 +70,7 @@ uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint6
 struct shms_segtrim {
 	const struct shms_segalloc *alloc;
 	int fd;
-	/* the owner's bit for each slot, cleared where the extent lost
-	 * memory; NULL: there are none */
-	uint8_t *backed;
-	struct shms_segmem *mem; /* with backed */
+	struct shms_segmem *mem; /* the owner's; NULL: there is none */
 };
 
 /*

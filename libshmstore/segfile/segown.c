@@ -33,16 +33,6 @@
 #define AGAIN         (UINT64_C(64) << 10) /* trimmed memory comes back by so many */
 #define USES_BY_WRITE 2u
 
-static bool has_memory(const struct shms_segown *o, uint32_t slot)
-{
-	return o->backed[slot / 8] >> slot % 8 & 1;
-}
-
-static void set_memory(struct shms_segown *o, uint32_t slot)
-{
-	o->backed[slot / 8] |= (uint8_t)(1u << slot % 8);
-}
-
 static int init(struct shms_segown *o, int dirfd, bool huge, bool fresh)
 {
 	const struct shms_segment_shape *shape = &o->file.segment.shape;
@@ -52,9 +42,6 @@ static int init(struct shms_segown *o, int dirfd, bool huge, bool fresh)
 		return r;
 	o->chunk = huge ? CHUNK_HUGE : CHUNK;
 	o->slots_end = shape->slots_off;
-	o->backed = calloc(shape->n_slots / 8 + 1, 1);
-	if (!o->backed)
-		return -ENOMEM;
 	o->fd = shms_open_file(dirfd, o->file.name, O_RDWR);
 	if (o->fd < 0)
 		return -errno;
@@ -96,14 +83,13 @@ int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const 
 
 int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct shms_segown *ret)
 {
-	uint32_t n_bad;
 	int r;
 
 	*ret = (struct shms_segown){.file = *file, .fd = -1};
 	*file = (struct shms_segfile){0};
 	r = init(ret, dirfd, huge, false);
 	if (r == 0)
-		r = shms_segalloc_rebuild(&ret->alloc, &n_bad);
+		r = shms_segalloc_rebuild(&ret->alloc);
 	if (r < 0) {
 		shms_segfile_close(&ret->file);
 		shms_segown_deinit(ret);
@@ -116,8 +102,6 @@ void shms_segown_deinit(struct shms_segown *o)
 {
 	shms_segalloc_deinit(&o->alloc);
 	shms_segmem_deinit(&o->mem);
-	free(o->backed);
-	o->backed = NULL;
 	o->fd = shms_close_fd(o->fd);
 }
 
@@ -171,25 +155,18 @@ static int back_slots(struct shms_segown *o, uint64_t extent)
 static int back_extent(struct shms_segown *o, uint32_t slot)
 {
 	uint64_t from = shms_segalloc_begin(&o->alloc, slot),
-		 to = shms_segalloc_end(&o->alloc, slot);
+		 to = shms_segalloc_end(&o->alloc, slot), step, most, ahead, end;
 	bool last = to == o->alloc.end_off;
-	uint64_t step = last                            ? ahead_of(o)
-			: to - from < SHMS_SEGCLASS_BIG ? AGAIN
-							: shms_host_page();
-	uint64_t most = last ? o->file.segment.shape.size : o->alloc.end_off;
-	uint64_t ahead = (to + step - 1) / step * step, end;
-	int r = 0;
+	int r;
 
-	if (has_memory(o, slot))
+	if (shms_segmem_has(&o->mem, from, to))
 		return 0;
-	if (!shms_segmem_has(&o->mem, from, to)) {
-		r = shms_segmem_take(&o->mem, o->grow, o->fd, from, to, ahead < most ? ahead : most,
-				     &end);
-		if (r == 0)
-			populate(o, from, end);
-	}
+	step = last ? ahead_of(o) : to - from < SHMS_SEGCLASS_BIG ? AGAIN : shms_host_page();
+	most = last ? o->file.segment.shape.size : o->alloc.end_off;
+	ahead = (to + step - 1) / step * step;
+	r = shms_segmem_take(&o->mem, o->grow, o->fd, from, to, ahead < most ? ahead : most, &end);
 	if (r == 0)
-		set_memory(o, slot);
+		populate(o, from, end);
 	return r;
 }
 
@@ -275,8 +252,7 @@ static int fill(struct shms_segown *o, const struct shms_segobject *what,
 {
 	int r;
 
-	if (p->extent_size >= SHMS_SEGCLASS_BIG && !has_memory(o, slot) &&
-	    generation <= USES_BY_WRITE)
+	if (p->extent_size >= SHMS_SEGCLASS_BIG && generation <= USES_BY_WRITE)
 		return by_write(o, what, p, sizes);
 	r = back_extent(o, slot);
 	if (r == 0)
@@ -324,7 +300,6 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	struct shms_segpacked p;
 	struct shms_segslot slot;
 	uint32_t index, generation;
-	bool fresh;
 	int r;
 
 	*ret_full = !shms_segown_enter(o, now_ms);
@@ -333,7 +308,7 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 		r = back_slots(o, p.extent_size);
 	if (r < 0)
 		goto out;
-	r = shms_segalloc_take(&o->alloc, p.class, shms_segnow_of_ms(now_ms), &index, &fresh);
+	r = shms_segalloc_take(&o->alloc, p.class, shms_segnow_of_ms(now_ms), &index);
 	if (r < 0) {
 		*ret_full = true;
 		goto out;
@@ -359,13 +334,6 @@ out:
 	return r;
 }
 
-/* A trim clears the bits of free slots in pages that it has to leave, too. */
-bool shms_segown_backed(const struct shms_segown *o, uint32_t slot)
-{
-	return has_memory(o, slot) || shms_segmem_has(&o->mem, shms_segalloc_begin(&o->alloc, slot),
-						      shms_segalloc_end(&o->alloc, slot));
-}
-
 int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent,
 		     uint32_t to)
 {
@@ -378,24 +346,20 @@ int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, co
 		return r;
 	copy.extent_off = shms_segalloc_begin(&own->alloc, to);
 	memcpy(own->file.segment.books + copy.extent_off, extent, o->used);
-	set_memory(own, to);
 	shms_segpacked_write(&slot, &copy);
 	shms_segslot_publish(&slot, generation);
 	return 0;
 }
 
-/* Gives the memory of the pages that the free slot lies in back to the kernel. Returns bytes. */
-static uint64_t trim_around(struct shms_segown *o, uint32_t slot)
+static struct shms_segtrim trim_of(struct shms_segown *o)
 {
-	struct shms_segtrim t = {
-		.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
-
-	return shms_segtrim_around(&t, slot);
+	return (struct shms_segtrim){.alloc = &o->alloc, .fd = o->fd, .mem = &o->mem};
 }
 
 bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_ms)
 {
 	struct shms_segslot slot = shms_segslot_at(&o->file.segment, index);
+	const struct shms_segtrim trim = trim_of(o);
 
 	if (shms_segslot_held(&slot) || !shms_segslot_free(&slot, shms_segnow_of_ms(now_ms)))
 		return false;
@@ -403,14 +367,13 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 	/* Memory that another process took is not freed again. */
 	if (o->grow && o->grow->tight &&
 	    shms_seguse_usable(shms_segment_use(&o->file.segment), &o->use))
-		o->grow->gave += trim_around(o, index);
+		o->grow->gave += shms_segtrim_around(&trim, index);
 	return true;
 }
 
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t now_ms)
 {
-	struct shms_segtrim t = {
-		.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
+	struct shms_segtrim t = trim_of(o);
 
 	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
 	return shms_segtrim(&t);

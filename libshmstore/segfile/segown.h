@@ -27,7 +27,6 @@ struct shms_segown {
 	int fd;             /* to write and to allocate; not the description with the lock */
 	uint64_t chunk;     /* memory is taken ahead by so many bytes */
 	uint64_t slots_end; /* slots have memory up to there, in the file */
-	uint8_t *backed;    /* a bit for each slot: all of its extent has memory */
 	struct shms_segmem mem;
 	/* what the put may take that is under way; NULL: nobody counts. The caller's */
 	struct shms_seggrow *grow;
@@ -96,8 +95,6 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
  */
 int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent,
 		     uint32_t to);
-/* Has all of that slot's extent memory? */
-bool shms_segown_backed(const struct shms_segown *o, uint32_t slot);
 /* The class of the extent that the object would get. -EFBIG, -EINVAL: it is no packed object. */
 int shms_segown_class(const struct shms_segobject *what);
 /* Takes a slot back, if nobody has it, that the owner just left or was told of by a hint. */

@@ -18,9 +18,7 @@
 #include "cleanup.h"
 #include "segfile.h"
 #include "segmem.h"
-#include "segrecover.h"
 #include "segslot.h"
-#include "segsurvey.h"
 #include "sys.h"
 
 void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool gone)
@@ -58,8 +56,7 @@ static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, ui
 }
 
 /* As shms_segrescue(), for one holder. 0, -EBUSY. */
-static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16],
-		  struct shms_segrescued *ret)
+static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16])
 {
 	struct shms_segrecord *record = shms_segment_record(&l->segment, holder);
 	uint64_t state = shms_segword_load(&record->state);
@@ -68,7 +65,6 @@ static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16
 	if (state != SHMS_SEGRECORD_ACTIVE && state != SHMS_SEGRECORD_KEPT)
 		return 0;
 	if (shms_seglock_try(l->fd, holder) < 0) {
-		ret->n_alive++;
 		ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
 		/* No owner comes back: the first to find it unlocked recovers it. */
 		if (ours)
@@ -80,10 +76,8 @@ static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16
 	 * may have the place. */
 	state = shms_segword_load(&record->state);
 	ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
-	if (state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT) {
+	if (state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT)
 		shms_segrescue_locked(&l->segment, holder, state == SHMS_SEGRECORD_ACTIVE || ours);
-		ret->n_dead++;
-	}
 	shms_seglock_end(l->fd, holder);
 	return 0;
 }
@@ -92,31 +86,39 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 		   struct shms_segrescued *ret)
 {
 	struct shms_segrecord *owner = shms_segment_record(&l->segment, SHMS_SEG_OWNER);
-	struct shms_segrescued done = {0};
 	int r = 0, error;
 
+	*ret = (struct shms_segrescued){0};
 	for (unsigned h = 0; h < shms_segment_holders(&l->segment); h++) {
-		error = rescue(l, h, gone, &done);
+		error = rescue(l, h, gone);
 		r = r < 0 ? r : error;
 	}
-	done.orphan = shms_segword_load(&owner->state) == SHMS_SEGRECORD_ORPHAN;
 	/* A free record is of a segment that is just being made. */
 	if (shms_segword_load(&owner->state) == SHMS_SEGRECORD_FREE ||
-	    shms_seglock_try(l->fd, SHMS_SEGLOCK_TRIM) < 0) {
-		*ret = done;
+	    shms_seglock_try(l->fd, SHMS_SEGLOCK_TRIM) < 0)
 		return r;
-	}
 	if (shms_seglock_try(l->fd, SHMS_SEG_OWNER) == 0) {
 		/* Under the lock: nobody takes the place now. */
 		uint64_t state = shms_segword_load(&owner->state);
 
-		error = trim_ownerless(l, state == SHMS_SEGRECORD_KEPT, now_ms, &done.freed);
+		error = trim_ownerless(l, state == SHMS_SEGRECORD_KEPT, now_ms, &ret->freed);
 		r = r < 0 ? r : error;
 		shms_seglock_end(l->fd, SHMS_SEG_OWNER);
 	}
 	shms_seglock_end(l->fd, SHMS_SEGLOCK_TRIM);
-	*ret = done;
 	return r;
+}
+
+uint64_t shms_segrescue_name(int dirfd, const char *name, uint64_t now_ms)
+{
+	struct shms_segrescued done;
+	struct shms_seglook l;
+
+	if (shms_seglook_open(dirfd, name, true, &l) < 0)
+		return 0;
+	(void)shms_segrescue(&l, NULL, now_ms, &done);
+	shms_seglook_close(&l);
+	return done.freed;
 }
 
 uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms)

@@ -20,10 +20,7 @@
 void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool gone);
 
 struct shms_segrescued {
-	uint32_t n_dead; /* places that were given back */
-	uint32_t n_alive;
 	uint32_t n_leases; /* that had ended, and went: of shms_segrescue_unlink() */
-	bool orphan;       /* there is no owner any more */
 	uint64_t freed;    /* bytes of memory that went back to the kernel */
 };
 
@@ -34,6 +31,8 @@ struct shms_segrescued {
  */
 int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms,
 		   struct shms_segrescued *ret);
+/* The same of segment name of dirfd, as far as it can be had. Returns the bytes freed. */
+uint64_t shms_segrescue_name(int dirfd, const char *name, uint64_t now_ms);
 /* Takes ended leases of all objects in the segment l, which was opened for
  * writing. Returns how many. */
 uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms);

@@ -59,7 +59,7 @@ void shms_segalloc_deinit(struct shms_segalloc *a)
 	a->free = NULL;
 }
 
-/* As segsurvey.h counts it. */
+/* As shms_segsurvey() counts it. */
 static uint64_t bytes_of(const struct shms_segalloc *a, uint32_t slot)
 {
 	uint64_t size = shms_segclass_size((uint8_t)a->slots[slot].class);
@@ -209,14 +209,12 @@ static int cut(struct shms_segalloc *a, uint8_t class, uint32_t *ret_slot)
 	return 0;
 }
 
-int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot,
-		       bool *ret_fresh)
+int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot)
 {
 	uint32_t slot = pop(a, class);
 
 	if (slot == NONE && shms_segalloc_hints(a, now))
 		slot = pop(a, class);
-	*ret_fresh = slot == NONE;
 	if (slot == NONE)
 		return cut(a, class, ret_slot);
 	*ret_slot = slot;
@@ -239,35 +237,28 @@ static bool mark(uint8_t *map, uint64_t first, uint64_t n)
 static bool told(struct shms_segalloc *a, uint32_t i, uint8_t *map, bool *ret_free)
 {
 	const struct shms_segment *g = a->segment;
-	struct shms_segpacked_words w;
 	struct shms_segslot slot = shms_segslot_at(g, i);
-	uint64_t words[SHMS_SEGSLOT_PACKED_WORDS], size, first;
+	uint32_t extent = (uint32_t)shms_segword_plain_load(&slot.packed[0]);
+	uint8_t class = (uint8_t)(shms_segword_plain_load(&slot.packed[1]) >> 48);
+	uint64_t off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN, size = shms_segclass_size(class);
 
-	for (size_t k = 0; k < SHMS_SEGSLOT_PACKED_WORDS; k++)
-		words[k] = shms_segword_plain_load(&slot.packed[k]);
-	memcpy(&w, words, sizeof(w));
-	size = shms_segclass_size(w.class);
-	if (!shms_segpacked_extent(g, w.extent, w.class))
+	if (!shms_segpacked_extent(g, extent, class) ||
+	    !mark(map, (off - g->shape.data_off) / SHMS_SEGCLASS_ALIGN, size / SHMS_SEGCLASS_ALIGN))
 		return false;
-	first = w.extent - g->shape.data_off / SHMS_SEGCLASS_ALIGN;
-	if (!mark(map, first, size / SHMS_SEGCLASS_ALIGN))
-		return false;
-	a->slots[i] = (struct shms_segextent){.extent = w.extent, .class = w.class};
+	a->slots[i] = (struct shms_segextent){.extent = extent, .class = class};
 	/* Of a large one it is not worth reading what its object takes: a
 	 * sixteenth too much at most. */
 	a->pages[i] = (uint16_t)(size / SHMS_SEGMENT_PAGE);
 	a->used += bytes_of(a, i);
-	if ((uint64_t)w.extent * SHMS_SEGCLASS_ALIGN + size > a->end_off)
-		a->end_off = (uint64_t)w.extent * SHMS_SEGCLASS_ALIGN + size;
+	a->end_off = off + size > a->end_off ? off + size : a->end_off;
 	*ret_free = shms_segstate_of(shms_segword_load(slot.state)) == SHMS_SEG_FREE;
 	return true;
 }
 
-int shms_segalloc_rebuild(struct shms_segalloc *a, uint32_t *ret_bad)
+int shms_segalloc_rebuild(struct shms_segalloc *a)
 {
 	const struct shms_segment_shape *shape = &a->segment->shape;
 	uint8_t *map = calloc((shape->size - shape->data_off) / SHMS_SEGCLASS_ALIGN / 8 + 1, 1);
-	uint32_t bad = 0;
 
 	if (!map)
 		return -ENOMEM;
@@ -275,12 +266,10 @@ int shms_segalloc_rebuild(struct shms_segalloc *a, uint32_t *ret_bad)
 	for (uint32_t i = 0; i < a->n_born; i++) {
 		bool is_free = false;
 
-		if (!told(a, i, map, &is_free))
-			bad++; /* extent 0: reclaim() passes it over */
-		else if (is_free)
+		/* else extent 0: reclaim() passes it over */
+		if (told(a, i, map, &is_free) && is_free)
 			shms_segalloc_give(a, i);
 	}
 	free(map);
-	*ret_bad = bad;
 	return 0;
 }

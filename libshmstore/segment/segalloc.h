@@ -14,7 +14,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "segclass.h"
 #include "segment.h"
 
 /*
@@ -44,20 +43,18 @@ struct shms_segalloc {
 int shms_segalloc_init(struct shms_segalloc *a, const struct shms_segment *segment);
 /*
  * For a segment whose owner is gone, after its recovery and init(): takes over what its slots say,
- * if it can be true (extents lie in the data, and none overlaps another). *ret_bad: slots of which
- * it cannot be true; they are never used again. 0, -ENOMEM.
+ * if it can be true (extents lie in the data, and none overlaps another). Slots of which it cannot
+ * be true have extent 0, and are never used again. 0, -ENOMEM.
  */
-int shms_segalloc_rebuild(struct shms_segalloc *a, uint32_t *ret_bad);
+int shms_segalloc_rebuild(struct shms_segalloc *a);
 void shms_segalloc_deinit(struct shms_segalloc *a);
 
 /*
  * Takes a free slot for an object of that class: from the stack; if that is empty, from the stack
  * after a look at the hints; else a slot that is cut now. It is FREE, and no other holder's. now:
- * segnow_of_ms(). *ret_fresh: it was cut now, so that its memory was never written; end_off says
- * how far the file must have memory. 0; -ENOSPC: there is none, unless a scan finds one.
+ * segnow_of_ms(). 0; -ENOSPC: there is none, unless a scan finds one.
  */
-int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot,
-		       bool *ret_fresh);
+int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot);
 /* Is there a slot of that class that was used before, after a look at the hints if need be? */
 bool shms_segalloc_has(struct shms_segalloc *a, uint8_t class, uint32_t now);
 /* Where in the file the slot's extent begins and ends. Begins are 0 for

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment.c: a segment's shape and header, and its hints.
+ * segment.c: from a size to its class; a segment's shape and header, and its hints.
  *
  * A file of unknown origin says its shape in the header only. That is read once, into private
  * memory; from then on every bound is our own. Rejected: free offsets in the header, which each
@@ -11,6 +11,23 @@
 #include <string.h>
 
 #include "xxh3.h"
+
+int shms_segclass_for(uint64_t size)
+{
+	const uint64_t linear = UINT64_C(1) * SHMS_SEGCLASS_LINEAR * SHMS_SEGCLASS_ALIGN;
+	unsigned doublings;
+	uint64_t unit;
+
+	if (size == 0 || size > SHMS_SEGCLASS_MAX)
+		return -1;
+	if (size <= linear)
+		return (int)((size - 1) / SHMS_SEGCLASS_ALIGN);
+	/* size - 1 lies in [2048 * 2^d, 2048 * 2^(d + 1)). */
+	doublings = 63u - 11u - (unsigned)__builtin_clzll(size - 1);
+	unit = linear / SHMS_SEGCLASS_STEPS << doublings;
+	return (int)(SHMS_SEGCLASS_LINEAR + doublings * SHMS_SEGCLASS_STEPS +
+		     (unsigned)((size - 1) / unit - SHMS_SEGCLASS_STEPS));
+}
 
 static uint64_t round_up(uint64_t n, uint64_t to)
 {

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "format.h"
-#include "segclass.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are little-endian");
 _Static_assert(offsetof(struct shms_segpacked_words, extent) == 0, "the first word");

@@ -17,7 +17,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "segclass.h"
 #include "segment.h"
 
 #define SHMS_SEGPACKED_KEY 16u /* a key of so many bytes fits into the slot */
@@ -37,7 +36,7 @@ struct shms_segpacked_words {
 	uint32_t buffer_size; /* from the first buffer's begin to the last one's end */
 	uint32_t metadata_size;
 	uint16_t key_size;
-	uint8_t class; /* segclass.h */
+	uint8_t class; /* shms_segclass_size() */
 	uint8_t flags;
 	uint8_t key[SHMS_SEGPACKED_KEY]; /* zero behind it; all zero where it does not fit */
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segword.h: the words of a segment that several processes write, and all operations on them: each
- * function is one atomic access. Every step of the protocol (segslot.c, segshare.c, segrecover.c)
- * uses them, so that a model of the machine can take their place: with SHMS_SEGMENT_MODEL defined,
- * tests/model brings its own, and runs the same steps one access at a time.
+ * function is one atomic access. Every step of the protocol (segslot.c) uses them, so that a model
+ * of the machine can take their place: with SHMS_SEGMENT_MODEL defined, tests/model brings its own,
+ * and runs the same steps one access at a time.
  *
  * Memory orders, and the accesses that meet:
  *   or, cas, load    (and is, part) sequentially consistent. A holder sets a bit and then reads

@@ -15,7 +15,6 @@
 #include "packread.h"
 #include "parts.h"
 #include "publish.h"
-#include "segsurvey.h"
 #include "sys.h"
 #include "view.h"
 
@@ -128,7 +127,7 @@ static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k
 	return k->key_size && !(s->unowned && shms_packed_is_file(s, k));
 }
 
-/* One look by the index: as shms_packread_get(), or as shms_packread_has() where ret is NULL. */
+/* One look by the index: as shms_packread_get(), but 1 where ret is NULL, and the key there. */
 static int look_indexed(struct shmstore *s, const struct shms_keyname *k,
 			struct shms_pack_view *ret)
 {
@@ -138,10 +137,9 @@ static int look_indexed(struct shmstore *s, const struct shms_keyname *k,
 	do {
 		r = shms_packed_reader(s, &pack);
 		if (r == 0)
-			r = ret ? shms_packread_get(pack, k->key, k->key_size, ret)
-				: shms_packread_has(pack, k->key, k->key_size);
+			r = shms_packread_get(pack, k->key, k->key_size, ret);
 	} while (r == -ESTALE);
-	return r;
+	return r == 0 && !ret ? 1 : r;
 }
 
 /* The same; where there is no index just now, as find(). An owner that puts all the time may

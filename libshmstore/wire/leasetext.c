@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "hexdigits.h"
+
 #define NONCE_DIGITS  16u
 #define EXPIRY_DIGITS 19u /* at most: fits 64 bits */
 
@@ -24,10 +26,9 @@ size_t shms_lease_text(uint64_t expiry_ms, uint64_t nonce, char ret_name[SHMS_LE
 	while (n)
 		ret_name[length++] = digits[--n];
 	ret_name[length++] = '-';
-	for (int shift = 60; shift >= 0; shift -= 4)
-		ret_name[length++] = "0123456789abcdef"[nonce >> shift & 15];
-	ret_name[length] = '\0';
-	return length;
+	shms_hexdigits_write(nonce, ret_name + length);
+	ret_name[length + NONCE_DIGITS] = '\0';
+	return length + NONCE_DIGITS;
 }
 
 bool shms_lease_parse(const char *name, uint64_t *ret_expiry_ms)

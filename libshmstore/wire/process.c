@@ -2,28 +2,27 @@
 /* process.c: see process.h. */
 #include "process.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cleanup.h"
+#include "sys.h"
+
+/* Reads that file of /proc/<pid>; "": it cannot be read. */
+static const char *read_file(pid_t pid, const char *name, char *ret, size_t size)
+{
+	char path[48];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	shms_read_text(path, ret, size);
+	return ret;
+}
 
 /* A field of /proc/<pid>/stat; NULL where it cannot be read. */
 static const char *field_of(pid_t pid, enum procstat_field field, char text[PROCSTAT_MAX])
 {
-	char path[48];
-	ssize_t got;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-	got = fd >= 0 ? read(fd, text, PROCSTAT_MAX - 1) : -1;
-	if (got <= 0)
-		return NULL;
-	text[got] = '\0';
-	return procstat_find(text, field);
+	return procstat_find(read_file(pid, "stat", text, PROCSTAT_MAX), field);
 }
 
 uint64_t shms_start_time(pid_t pid)
@@ -40,13 +39,9 @@ uint64_t shms_start_time(pid_t pid)
 static bool is_killed(pid_t pid)
 {
 	static const char *const names[] = {"\nSigPnd:", "\nShdPnd:"};
-	char path[48], text[4096];
-	ssize_t got;
+	char text[4096];
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-	got = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	text[got > 0 ? got : 0] = '\0';
+	read_file(pid, "status", text, sizeof(text));
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		const char *at = strstr(text, names[i]);
 

@@ -110,48 +110,42 @@ static bool is_text(uint16_t type)
 	       type != WIRE_ACTOR_ORDER && type != WIRE_ACTOR_ANSWER;
 }
 
-int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason)
+/* Says what is wrong with the packet; NULL: nothing is. */
+static const char *fault_of(const void *packet, size_t n, bool from_client)
 {
 	const struct wire_kind *k;
 	struct wire_header h;
 	size_t fixed;
 
-	if (n < sizeof(h)) {
-		*ret_reason = "the packet is shorter than a header";
-		return -EBADMSG;
-	}
+	if (n < sizeof(h))
+		return "the packet is shorter than a header";
 	memcpy(&h, packet, sizeof(h));
-	if (h.magic != WIRE_MAGIC) {
-		*ret_reason = "the packet does not begin as a message of this protocol";
-		return -EBADMSG;
-	}
+	if (h.magic != WIRE_MAGIC)
+		return "the packet does not begin as a message of this protocol";
 	k = wire_kind(h.type);
-	if (!k || k->from_client != from_client) {
-		*ret_reason = "no such message, or not from this side";
-		return -EBADMSG;
-	}
-	if (h.flags) {
-		*ret_reason = "unknown flags in the header";
-		return -EBADMSG;
-	}
-	if (from_client && !h.serial) {
-		*ret_reason = "a request needs a serial";
-		return -EBADMSG;
-	}
+	if (!k || k->from_client != from_client)
+		return "no such message, or not from this side";
+	if (h.flags)
+		return "unknown flags in the header";
+	if (from_client && !h.serial)
+		return "a request needs a serial";
 	fixed = sizeof(h) + k->body;
-	if (h.size != n || n < fixed || h.tail != n - fixed || h.tail > k->tail) {
-		*ret_reason = "the size is not that of the message";
-		return -EBADMSG;
-	}
-	if (!reserved_is_zero(k->type, (const char *)packet + sizeof(h))) {
-		*ret_reason = "unknown flags, or a reserved field that is not zero";
-		return -EBADMSG;
-	}
-	if (is_text(k->type) && memchr((const char *)packet + fixed, '\0', h.tail)) {
-		*ret_reason = "a NUL in the text";
-		return -EBADMSG;
-	}
-	return 0;
+	if (h.size != n || n < fixed || h.tail != n - fixed || h.tail > k->tail)
+		return "the size is not that of the message";
+	if (!reserved_is_zero(k->type, (const char *)packet + sizeof(h)))
+		return "unknown flags, or a reserved field that is not zero";
+	if (is_text(k->type) && memchr((const char *)packet + fixed, '\0', h.tail))
+		return "a NUL in the text";
+	return NULL;
+}
+
+int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason)
+{
+	const char *fault = fault_of(packet, n, from_client);
+
+	if (fault)
+		*ret_reason = fault;
+	return fault ? -EBADMSG : 0;
 }
 
 size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, const void *body,

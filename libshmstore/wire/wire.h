@@ -2,8 +2,8 @@
 /*
  * wire.h: the protocol between the processes of a host and shmstored: messages on a SOCK_SEQPACKET
  * Unix socket. Here are the packet, the messages of stores and of tools, and the check of a packet;
- * messages of the arbiter, of profiles, stages, tasks and actors have a header each (wirearb.h and
- * so on), which this one includes. pagewords.h has the words that need no message.
+ * messages of the arbiter, of tasks and of actors have a header each (wirearb.h and so on), which
+ * this one includes. pagewords.h has the words that need no message.
  *
  * A packet is one message: a header, the fixed body of its type (wire.def), and a tail. The tail is
  * text without a NUL; in messages of actors (ACTOR_CALL, _DONE, _ORDER, _ANSWER) any bytes may
@@ -26,8 +26,6 @@
 
 #include "wireactor.h"
 #include "wirearb.h"
-#include "wireprofile.h"
-#include "wirestage.h"
 #include "wiretask.h"
 
 #define WIRE_VERSION    1u

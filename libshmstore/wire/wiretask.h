@@ -1,12 +1,147 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wiretask.h: messages of the gate and of preemption: TASK_ADMIT, _DONE, _RUNS, _ADMITTED,
- * _PREEMPT.
+ * wiretask.h: messages about tasks and their memory (wire.h): of profiles PROFILE, PROFILE_ADMIN,
+ * PROFILED; of stages STAGE_QUERY, _BEGIN, _END, STAGED; of the gate and of preemption TASK_ADMIT,
+ * _DONE, _RUNS, _ADMITTED, _PREEMPT.
  */
 #ifndef SHMS_WIRETASK_H
 #define SHMS_WIRETASK_H
 
 #include <stdint.h>
+
+/*
+ * Usage of a user's tasks so far (shmstored/decisions/profile.h). The client numbers the tasks of a
+ * connection from 1. A kind's name is the tail "LANG\nFUNC\nGROUP". Answered by PROFILED, by
+ * REFUSED, and not at all with WIRE_PROFILE_QUIET.
+ *
+ *   BEGIN      tail: the kind's name. From here on the daemon looks at the process's private memory
+ *   SAMPLE     private_bytes: what the task itself has now, beside what the daemon sees
+ *   END        how; private_bytes: the most that it had; shared_bytes: that it created;
+ *              cpu_ms. Each where flags say so
+ *   ESTIMATE   tail: the kind's name; private_bytes, shared_bytes, cpu_ms:
+ *              what it declares (0: nothing)
+ */
+enum wire_profile_op {
+	WIRE_PROFILE_BEGIN = 1,
+	WIRE_PROFILE_SAMPLE,
+	WIRE_PROFILE_END,
+	WIRE_PROFILE_ESTIMATE,
+	WIRE_PROFILE_OP_END,
+};
+enum wire_profile_how {
+	WIRE_PROFILE_DONE = 0,
+	WIRE_PROFILE_KILLED,    /* for want of memory: the next of its kind is estimated higher */
+	WIRE_PROFILE_PREEMPTED, /* what it used until then says nothing */
+	WIRE_PROFILE_DROPPED,   /* nor here: it failed */
+	WIRE_PROFILE_HOW_END,
+};
+#define WIRE_PROFILE_HAS_PRIVATE (1u << 0)
+#define WIRE_PROFILE_HAS_SHARED  (1u << 1)
+#define WIRE_PROFILE_HAS_CPU     (1u << 2)
+#define WIRE_PROFILE_QUIET       (1u << 8) /* SAMPLE, END: nothing is answered where all is well */
+
+struct wire_profile {
+	uint16_t op;  /* enum wire_profile_op */
+	uint16_t how; /* END: enum wire_profile_how */
+	uint32_t flags;
+	uint32_t task;
+	uint32_t reserved;
+	uint64_t private_bytes, shared_bytes, cpu_ms;
+};
+
+/*
+ * For tools. Each user has a profile of their own; another's than one's own, and ALL, are
+ * for root and the daemon's user.
+ *
+ *   SHOW    answered by DATA: a JSON document. ALL: everybody's
+ *   TEXT    answered by DATA: the profile as the text that LOAD takes
+ *   LOAD    tail: a part of such a text, which begins at offset and has total bytes. The
+ *           parts come in their order, the first at 0; the last one replaces the profile,
+ *           as a prior. Answered by DONE
+ *   RESET   nothing is known any more. Answered by DONE
+ */
+enum wire_profile_admin_op {
+	WIRE_PROFILE_ADMIN_SHOW = 1,
+	WIRE_PROFILE_ADMIN_TEXT,
+	WIRE_PROFILE_ADMIN_LOAD,
+	WIRE_PROFILE_ADMIN_RESET,
+	WIRE_PROFILE_ADMIN_OP_END,
+};
+#define WIRE_PROFILE_MINE     UINT32_MAX
+#define WIRE_PROFILE_ALL      (UINT32_MAX - 1)
+#define WIRE_PROFILE_TEXT_MAX (UINT64_C(16) << 20)
+
+struct wire_profile_admin {
+	uint32_t op;  /* enum wire_profile_admin_op */
+	uint32_t uid; /* whose; WIRE_PROFILE_MINE, WIRE_PROFILE_ALL */
+	uint64_t offset, total;
+};
+
+/* ---- daemon to client ------------------------------------------------------------------------ */
+
+/* BEGIN, ESTIMATE: what the next task of this kind will use, and of how many tasks
+ * that is known. Else zeros. */
+struct wire_profiled {
+	uint64_t private_bytes, shared_bytes, cpu_ms;
+	uint64_t n;
+};
+
+/*
+ * Memory of a worker for a stage of a job (shmstored/decisions/stagebook.h). QUERY and BEGIN come
+ * from the worker: a connection that has registered a store. A stage's name has 1 to
+ * WIRE_STAGE_NAME bytes and no line break.
+ *
+ *   STAGE_QUERY    tail: the stage's name. Answered by STAGED
+ *   STAGE_BEGIN    tail: the stage's name. Answered by STAGED: late, where others hold what it
+ *                  shall have, but not later than timeout_ms and what is configured
+ *   STAGE_END      session: 0, or a worker's id (REGISTERED.id): of the same user, or
+ *                  for root and the daemon's user. Answered by STAGED: what the worker
+ *                  has now; with a session by DONE
+ */
+#define WIRE_STAGE_NAME 240u
+
+#define WIRE_STAGE_HAS_NONSHARE (1u << 0)
+
+struct wire_stage_query {
+	uint32_t base;           /* a profile: 0. A query starts from the base always */
+	uint32_t flags;          /* WIRE_STAGE_HAS_NONSHARE */
+	uint16_t root, fallback; /* enum shmstore_stage_root, shmstore_stage_fallback (stage.h) */
+	uint32_t nonshare_ppm;   /* of the bytes, what cannot be shared */
+	uint64_t n_native, n_convert,
+		/* operators on shared memory, copies between it and private memory, all others */
+		n_other;
+	uint32_t want_slots; /* 0: those of the base */
+	uint32_t reserved;
+};
+
+struct wire_stage_begin {
+	/* other: a second one that was asked for in this stage; else the same again */
+	uint32_t profile, other;
+	uint64_t timeout_ms; /* UINT64_MAX: as configured */
+};
+
+struct wire_stage_end {
+	uint64_t session;
+};
+
+/* ---- daemon to client ------------------------------------------------------------------------ */
+
+#define WIRE_STAGED_CLAMPED  (1u << 0) /* private_bytes are less than the rules say */
+#define WIRE_STAGED_DEGRADED (1u << 1) /* less than the profile: others hold the rest */
+
+enum wire_stage_rule {
+	WIRE_STAGE_WHOLE = 1,
+	WIRE_STAGE_PARTIAL = 2,
+};
+
+struct wire_staged {
+	uint32_t profile; /* 0: the base */
+	uint32_t flags;   /* WIRE_STAGED_* */
+	uint32_t rules;   /* of a query: enum wire_stage_rule */
+	uint32_t slots;
+	uint64_t private_bytes, shared_bytes, private_per_slot, shared_per_slot;
+	uint64_t expires_ms; /* after that a query may say something else */
+};
 
 /*
  * May a task begin? (docs/governor.md "The gate".) Answered by TASK_ADMITTED with the request's

@@ -15,10 +15,8 @@
 
 #include "scratch.h"
 #include "segalloc.h"
+#include "segments.h"
 #include "segpacked.h"
-#include "segrecover.h"
-#include "segshare.h"
-#include "segslot.h"
 
 enum {
 	FIX_HEADER = 1,
@@ -74,7 +72,7 @@ static void use_slot(const struct shms_segment *g, uint32_t index, unsigned hold
 	if (shms_segpacked_read(g, &slot, &o) == 0)
 		use_object(g, &o);
 	for (t.lease = 0; t.lease < SHMS_SEG_LEASES; t.lease++) {
-		if (shms_segment_adopt(g, holder, index & 1, &t, &o) == 0) {
+		if (segment_adopt(g, holder, index & 1, &t, &o) == 0) {
 			n_adopted++;
 			use_object(g, &o);
 			shms_segslot_drop(&slot, holder,
@@ -93,10 +91,9 @@ static void put_one(const struct shms_segment *g, struct shms_segalloc *a, uint8
 	struct shms_segslot slot;
 	uint32_t index, generation;
 	uint64_t size = shms_segclass_size(class);
-	bool fresh;
 
 	if (shms_segpacked_plan(&size, 1, 0, "k", 1, 0, &o) < 0 ||
-	    shms_segalloc_take(a, o.class, 7, &index, &fresh) < 0)
+	    shms_segalloc_take(a, o.class, 7, &index) < 0)
 		return;
 	ENSURE(index < g->shape.n_slots);
 	slot = shms_segslot_at(g, index);
@@ -114,14 +111,13 @@ static void use(const struct shms_segment *g)
 {
 	unsigned holder = shms_segment_holders(g) - 1;
 	struct shms_segalloc a;
-	uint32_t bad;
 
 	for (uint32_t i = 0; i < shms_segment_born(g); i++)
 		use_slot(g, i, holder);
 	for (unsigned h = 0; h < shms_segment_holders(g); h += 5)
 		shms_segment_recover(g, h, h & 1);
 	ENSURE(shms_segalloc_init(&a, g) == 0);
-	ENSURE(shms_segalloc_rebuild(&a, &bad) == 0);
+	ENSURE(shms_segalloc_rebuild(&a) == 0);
 	for (unsigned i = 0; i < 8; i++) {
 		put_one(g, &a, (uint8_t)(i * 9));
 		shms_segalloc_hints(&a, 3);

@@ -19,7 +19,6 @@
 #include "profile.h"
 #include "scratch.h"
 #include "segments.h"
-#include "segshare.h"
 #include "wire.h"
 
 static void write_seed(const char *dir, const char *target, const char *name, const void *head,

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "segrecover.h"
-#include "segshare.h"
 #include "segslot.h"
 #include "slotmodel.h"
 
@@ -65,7 +63,7 @@ static int adopt(const struct call *c)
 
 	if (r < 0)
 		return r;
-	r = shms_segment_adopt(&machine_segment, holder, model.kept[c->who], &t, NULL);
+	r = shms_segment_adopt(&machine_segment, holder, model.kept[c->who], &t);
 	if (holds)
 		shms_segslot_unview(&slot, holder);
 	return r;

@@ -2,7 +2,6 @@
 /* holds.c: what must hold in each state of the model. */
 #include <stddef.h>
 
-#include "segrecover.h"
 #include "segslot.h"
 #include "slotmodel.h"
 

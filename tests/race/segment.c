@@ -12,8 +12,6 @@
 #include <stdatomic.h>
 
 #include "segments.h"
-#include "segrecover.h"
-#include "segshare.h"
 
 enum {
 	HOLDERS = 5,
@@ -103,7 +101,7 @@ static void *holder(void *arg)
 				shms_segment_hint(&g, t.slot);
 			continue;
 		}
-		if (shms_segment_adopt(&g, me, me & 1, &t, &o) < 0) {
+		if (segment_adopt(&g, me, me & 1, &t, &o) < 0) {
 			sched_yield();
 			continue;
 		}
@@ -133,14 +131,13 @@ static bool put(struct shms_segalloc *a, uint64_t *random)
 {
 	uint64_t size = 8 + next_random(random) % 8 * 8;
 	static uint32_t names[NAMES], n_names;
-	uint32_t index, generation;
+	uint32_t index, generation, n_born = a->n_born;
 	struct shms_segpacked o;
 	struct shms_segslot slot;
 	uint64_t *words;
-	bool fresh;
 
 	ENSURE(shms_segpacked_plan(&size, 1, 0, "k", 1, 0, &o) == 0);
-	if (shms_segalloc_take(a, o.class, 0, &index, &fresh) < 0)
+	if (shms_segalloc_take(a, o.class, 0, &index) < 0)
 		return false;
 	slot = shms_segslot_at(&g, index);
 	ENSURE(shms_segslot_begin(&slot, &generation) == 0);
@@ -150,7 +147,7 @@ static bool put(struct shms_segalloc *a, uint64_t *random)
 		words[i] = content(index, generation);
 	shms_segpacked_write(&slot, &o);
 	shms_segslot_publish(&slot, generation);
-	atomic_fetch_add(&n_reused, !fresh);
+	atomic_fetch_add(&n_reused, a->n_born == n_born);
 	publish_ticket(&slot, index, generation, random);
 	/* The oldest of its names goes. */
 	slot = shms_segslot_at(&g, names[n_names % NAMES]);

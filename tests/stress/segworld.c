@@ -9,6 +9,7 @@
 
 #include "cleanup.h"
 #include "scratch.h"
+#include "segments.h"
 #include "sys.h"
 
 #define SLOTS    400u
@@ -224,7 +225,7 @@ static void adopt(struct segstore *s, struct segmail *m, struct segentry *e)
 		set(e, SEGENTRY_NONE);
 		return;
 	}
-	r = g ? shms_segment_adopt(g, holder, s->kept, &m->ticket, &o) : -ESTALE;
+	r = g ? segment_adopt(g, holder, s->kept, &m->ticket, &o) : -ESTALE;
 	if (r == -ESTALE && past) {
 		set(e, SEGENTRY_NONE);
 	} else if (r < 0) {

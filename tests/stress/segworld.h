@@ -18,9 +18,7 @@
 #include "dice.h"
 #include "segown.h"
 #include "segrescue.h"
-#include "segshare.h"
 #include "segslot.h"
-#include "segsurvey.h"
 
 enum {
 	SEGWORLD_MAIL = 16,

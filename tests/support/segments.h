@@ -8,6 +8,7 @@
 
 #include "scratch.h"
 #include "segalloc.h"
+#include "seglook.h"
 #include "segpacked.h"
 #include "segslot.h"
 
@@ -41,10 +42,9 @@ static inline uint32_t segment_put(struct shms_segalloc *a, uint64_t size, int c
 	struct shms_segpacked o;
 	struct shms_segslot slot;
 	uint32_t index = 0;
-	bool fresh;
 
 	ENSURE(shms_segpacked_plan(&size, 1, 0, "k", 1, 0, &o) == 0);
-	ENSURE(shms_segalloc_take(a, o.class, 0, &index, &fresh) == 0);
+	ENSURE(shms_segalloc_take(a, o.class, 0, &index) == 0);
 	slot = shms_segslot_at(a->segment, index);
 	ENSURE(shms_segslot_begin(&slot, ret_generation) == 0);
 	o.extent_off = shms_segalloc_begin(a, index);
@@ -52,6 +52,34 @@ static inline uint32_t segment_put(struct shms_segalloc *a, uint64_t size, int c
 	shms_segpacked_write(&slot, &o);
 	shms_segslot_publish(&slot, *ret_generation);
 	return index;
+}
+
+/* As shms_segment_adopt(), and describes the object, which the holder has by name then. */
+static inline int segment_adopt(const struct shms_segment *g, unsigned holder, bool kept,
+				const struct shms_segticket *t, struct shms_segpacked *ret)
+{
+	int r = shms_segment_adopt(g, holder, kept, t);
+	struct shms_segslot slot;
+
+	if (r < 0)
+		return r;
+	slot = shms_segslot_at(g, t->slot);
+	return shms_segpacked_read(g, &slot, ret);
+}
+
+/* Places of segment name of dirfd that some store has. *ret_orphan: it has no owner any more. */
+static inline unsigned segment_places(int dirfd, const char *name, bool *ret_orphan)
+{
+	static const uint8_t nobody[16];
+	struct shms_segsurvey s;
+	struct shms_seglook l;
+
+	ENSURE(shms_seglook_open(dirfd, name, false, &l) == 0);
+	shms_segsurvey(&l, nobody, 0, &s);
+	*ret_orphan = shms_segword_load(&shms_segment_record(&l.segment, SHMS_SEG_OWNER)->state) ==
+		      SHMS_SEGRECORD_ORPHAN;
+	shms_seglook_close(&l);
+	return s.n_places;
 }
 
 #endif

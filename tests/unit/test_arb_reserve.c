@@ -408,6 +408,7 @@ struct evictor {
 	size_t n;
 	_Atomic unsigned n_called;
 	unsigned n_pressed;
+	unsigned gives_at, n_last; /* of lies: the call that gives a byte; the last one */
 	bool lies;
 };
 
@@ -417,7 +418,8 @@ static uint64_t evict(void *ctx, uint32_t pool, uint64_t bytes, uint32_t reserva
 
 	(void)pool;
 	(void)bytes;
-	e->n_called++;
+	if (atomic_fetch_add(&e->n_called, 1) + 1 == e->gives_at)
+		return 1;
 	for (size_t i = 0; !e->lies && i < e->n; i++) {
 		uint64_t had = e->r[i].bytes;
 
@@ -475,17 +477,20 @@ Test(arb_reserve, evict_gives_what_was_unpinned)
 	arbcase_end(&c);
 }
 
-static bool called_thrice(void *arg)
+static bool called_so_often(void *arg)
 {
-	return atomic_load(&((struct evictor *)arg)->n_called) >= 3;
+	struct evictor *e = arg;
+
+	return atomic_load(&e->n_called) >= e->n_last;
 }
 
-Test(arb_reserve, evict_that_gives_nothing_is_asked_thrice)
+static void expect_calls(unsigned gives_at, unsigned n_calls)
 {
 	struct arbcase c = arbcase_begin(ARB_MIB, 0, 0);
 	struct shmstore_arb_how soon = {.timeout_ms = 300};
 	struct shmstore_arb_reservation r[2];
-	struct evictor e = {.s = c.s, .r = r, .n = 1, .lies = true};
+	struct evictor e = {
+		.s = c.s, .r = r, .n = 1, .lies = true, .gives_at = gives_at, .n_last = n_calls};
 	struct shmstore_arb_upcalls u = {.evict = evict, .ctx = &e};
 	pthread_t thread;
 	uint32_t pool;
@@ -498,9 +503,19 @@ Test(arb_reserve, evict_that_gives_nothing_is_asked_thrice)
 	somebody_runs(c.s);
 	cr_assert_eq(shmstore_arb_reserve(c.s, pool, 1000, &soon, &r[1]), SHMSTORE_ARB_TIMEDOUT);
 	/* By a thread that may run later than that. */
-	cr_assert(wait_until(called_thrice, &e, 10000));
+	cr_assert(wait_until(called_so_often, &e, 10000));
 	cr_assert_eq(shmstore_arb_set_upcalls(c.s, NULL), 0);
 	pthread_join(thread, NULL);
-	cr_assert_eq(e.n_called, 3);
+	cr_assert_eq(e.n_called, n_calls);
 	arbcase_end(&c);
+}
+
+Test(arb_reserve, evict_that_gives_nothing_is_asked_thrice)
+{
+	expect_calls(0, 3);
+}
+
+Test(arb_reserve, evict_that_gave_something_is_asked_thrice_again)
+{
+	expect_calls(2, 5);
 }

@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include "segments.h"
-#include "segshare.h"
 
 static bool drop_and_free(struct shms_segalloc *a, uint32_t index)
 {
@@ -24,7 +23,6 @@ Test(segalloc, extents_of_all_classes_are_apart_and_in_the_data)
 	struct shms_segalloc a;
 	uint8_t *taken = calloc((64 << 20) / 64, 1);
 	uint32_t index;
-	bool fresh;
 	int r = 0;
 
 	cr_assert_eq(shms_segalloc_init(&a, &g), 0);
@@ -32,11 +30,11 @@ Test(segalloc, extents_of_all_classes_are_apart_and_in_the_data)
 		uint8_t class = (uint8_t)(i * 37 % 200);
 		uint64_t size = shms_segclass_size(class), off;
 
-		r = shms_segalloc_take(&a, class, 0, &index, &fresh);
+		r = shms_segalloc_take(&a, class, 0, &index);
 		if (r < 0)
 			break;
 		off = shms_segalloc_begin(&a, index);
-		cr_assert(fresh && index == i &&
+		cr_assert(index == i && a.n_born == i + 1 &&
 			  shms_segpacked_extent(&g, (uint32_t)(off / 64), class));
 		for (uint64_t k = off / 64; k < (off + size) / 64; k++)
 			cr_assert_eq(taken[k]++, 0);
@@ -53,18 +51,17 @@ Test(segalloc, slots_end_before_the_data_does)
 	struct shms_segment g = segment_in_memory(3, 32, 1 << 20);
 	struct shms_segalloc a;
 	uint32_t index;
-	bool fresh;
 
 	cr_assert_eq(shms_segalloc_init(&a, &g), 0);
 	for (uint32_t i = 0; i < 3; i++)
-		cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index, &fresh), 0);
-	cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index, &fresh), -ENOSPC);
+		cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index), 0);
+	cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index), -ENOSPC);
 	shms_segalloc_give(&a, 1);
 	shms_segalloc_give(&a, 1); /* again in vain: it is not given out twice */
-	cr_assert_eq(shms_segalloc_take(&a, 1, 0, &index, &fresh), -ENOSPC); /* another class */
-	cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index, &fresh), 0);
-	cr_assert(index == 1 && !fresh);
-	cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index, &fresh), -ENOSPC);
+	cr_assert_eq(shms_segalloc_take(&a, 1, 0, &index), -ENOSPC); /* another class */
+	cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index), 0);
+	cr_assert(index == 1 && a.n_born == 3);
+	cr_assert_eq(shms_segalloc_take(&a, 0, 0, &index), -ENOSPC);
 	shms_segalloc_deinit(&a);
 	free(g.books);
 }
@@ -105,7 +102,7 @@ Test(segalloc, what_others_leave_is_found_by_its_hint_and_without_it_by_a_scan)
 		t.slot = index[i];
 		t.generation = generation;
 		cr_assert_eq(shms_segslot_handoff(&slot, generation, 0, 0, t.end_ms, &t.lease), 0);
-		cr_assert_eq(shms_segment_adopt(&g, 3, false, &t, &o), 0);
+		cr_assert_eq(segment_adopt(&g, 3, false, &t, &o), 0);
 		cr_assert_not(drop_and_free(&a, index[i]));
 	}
 	cr_assert_eq(shms_segalloc_scan(&a, 0), 0);
@@ -126,13 +123,22 @@ Test(segalloc, what_others_leave_is_found_by_its_hint_and_without_it_by_a_scan)
 	free(g.books);
 }
 
+/* Those whose extent cannot be where they say. */
+static uint32_t bad_slots(const struct shms_segalloc *a)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < a->n_born; i++)
+		n += !a->slots[i].extent;
+	return n;
+}
+
 Test(segalloc, who_takes_a_segment_over_finds_its_extents_and_trusts_no_overlap)
 {
 	struct shms_segment g = segment_in_memory(200, 32, 1 << 20);
 	struct shms_segalloc a, b;
-	uint32_t index[50], generation, bad = 0, next;
+	uint32_t index[50], generation, next;
 	uint64_t end_off;
-	bool fresh;
 
 	cr_assert_eq(shms_segalloc_init(&a, &g), 0);
 	for (uint32_t i = 0; i < 50; i++)
@@ -141,8 +147,8 @@ Test(segalloc, who_takes_a_segment_over_finds_its_extents_and_trusts_no_overlap)
 		cr_assert(drop_and_free(&a, index[i]));
 	end_off = a.end_off;
 	cr_assert_eq(shms_segalloc_init(&b, &g), 0);
-	cr_assert_eq(shms_segalloc_rebuild(&b, &bad), 0);
-	cr_assert(bad == 0 && b.n_free == 10 && b.n_born == 50 && b.end_off == end_off);
+	cr_assert_eq(shms_segalloc_rebuild(&b), 0);
+	cr_assert(bad_slots(&b) == 0 && b.n_free == 10 && b.n_born == 50 && b.end_off == end_off);
 	for (uint32_t i = 0; i < 50; i++)
 		cr_assert_eq(shms_segalloc_begin(&b, index[i]), shms_segalloc_begin(&a, index[i]));
 	shms_segalloc_deinit(&b);
@@ -152,12 +158,12 @@ Test(segalloc, who_takes_a_segment_over_finds_its_extents_and_trusts_no_overlap)
 	shms_segslot_at(&g, 20).packed[0].value = 0;
 	shms_segment_control(&g)->n_born = UINT32_MAX;
 	cr_assert_eq(shms_segalloc_init(&b, &g), 0);
-	cr_assert_eq(shms_segalloc_rebuild(&b, &bad), 0);
+	cr_assert_eq(shms_segalloc_rebuild(&b), 0);
 	cr_assert_eq(b.n_born, 200);
-	cr_assert_eq(bad, 2 + 150);
+	cr_assert_eq(bad_slots(&b), 2 + 150);
 	cr_assert_eq(b.n_free, 8);
-	cr_assert_eq(shms_segalloc_take(&b, b.slots[10].class, 0, &next, &fresh), 0);
-	cr_assert(next == 10 && !fresh);
+	cr_assert_eq(shms_segalloc_take(&b, b.slots[10].class, 0, &next), 0);
+	cr_assert(next == 10 && b.n_born == 200);
 	shms_segalloc_deinit(&b);
 	shms_segalloc_deinit(&a);
 	free(g.books);

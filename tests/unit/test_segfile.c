@@ -15,11 +15,9 @@
 
 #include "scratch.h"
 #include "segfile.h"
+#include "segments.h"
 #include "segown.h"
 #include "segrescue.h"
-#include "segshare.h"
-#include "segslot.h"
-#include "segsurvey.h"
 #include "sys.h"
 
 #define NOW  UINT64_C(1000000)
@@ -93,16 +91,16 @@ static void end(struct shms_segown *o, int dir)
 	close(dir);
 }
 
-/* The counts of gc: places that it gave back, and places that live. */
-static struct shms_segrescued rescue(int dir, const char *name, const uint8_t *gone)
+/* As gc does it. Returns how many places stores have then: those that live, and kept ones. */
+static unsigned rescue(int dir, const char *name, bool *ret_orphan)
 {
 	struct shms_segrescued done;
 	struct shms_seglook l;
 
 	cr_assert_eq(shms_seglook_open(dir, name, true, &l), 0);
-	shms_segrescue(&l, gone, NOW, &done);
+	shms_segrescue(&l, NULL, NOW, &done);
 	shms_seglook_close(&l);
-	return done;
+	return segment_places(dir, name, ret_orphan);
 }
 
 static uint64_t bits(const struct shms_segment *g, uint32_t slot)
@@ -130,7 +128,7 @@ Test(segfile, segment_of_many_slots_is_joined)
 		slot = put(&o, 10, i, &generation);
 	cr_assert_eq(join(dir, &o, there, others, false, &f), 0);
 	t = hand_off(&o, slot, generation);
-	cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
+	cr_assert_eq(segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 	cr_assert(is_there(&f.segment, slot, 10, 999));
 	shms_segfile_leave(&f, there, PAST);
 	close(there);
@@ -139,6 +137,7 @@ Test(segfile, segment_of_many_slots_is_joined)
 
 Test(segfile, object_goes_from_store_to_store)
 {
+	bool orphan;
 	static const size_t sizes[] = {0, 1, 1000, 65536, 70000, 1 << 20};
 	int dir = directory("owner"), there = directory("other");
 	struct shms_segown o;
@@ -157,7 +156,7 @@ Test(segfile, object_goes_from_store_to_store)
 
 		cr_assert(shms_segslot_drop(&mine, 0, SHMS_SEGVIEWS_NONE));
 		cr_assert_not(shms_segown_take_back(&o, slot, NOW)); /* a lease stands */
-		cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
+		cr_assert_eq(segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 		cr_assert(is_there(&f.segment, slot, sizes[i % 6], i), "%lu", i);
 		cr_assert(shms_segslot_drop(&yours, f.holder, SHMS_SEGVIEWS_NONE));
 		cr_assert(shms_segown_take_back(&o, slot, NOW));
@@ -166,7 +165,7 @@ Test(segfile, object_goes_from_store_to_store)
 	cr_assert_eq(o.alloc.n_born, 5); /* 0 and 1 byte are of one class */
 	cr_assert(shms_segown_unused(&o, NOW));
 	shms_segfile_leave(&f, there, NOW);
-	cr_assert_eq(rescue(dir, o.file.name, NULL).n_alive, 1);
+	cr_assert_eq(rescue(dir, o.file.name, &orphan), 1);
 	end(&o, dir);
 	cr_assert_eq(count_dir(scratch_dir(NULL)), 2);
 	cr_assert_eq(faccessat(there, f.name, F_OK, 0), -1);
@@ -230,7 +229,7 @@ static pid_t holder_process(const struct shms_segown *o, int from, int dir, bool
 		struct shms_segpacked p;
 
 		if (join(from, o, dir, others, kept, &f) == 0 &&
-		    (!t || shms_segment_adopt(&f.segment, f.holder, kept, t, &p) == 0)) {
+		    (!t || segment_adopt(&f.segment, f.holder, kept, t, &p) == 0)) {
 			if (with_child && fork() == 0) {
 				prctl(PR_SET_PDEATHSIG, 0);
 				alarm(60);
@@ -264,6 +263,7 @@ static void end_process(pid_t pid)
 
 Test(segfile, dead_holder_is_recovered_and_a_living_or_stopped_one_is_not)
 {
+	bool orphan;
 	int dir = directory("owner"), there = directory("other");
 	struct shms_segrescued done;
 	struct shms_segticket t;
@@ -276,15 +276,12 @@ Test(segfile, dead_holder_is_recovered_and_a_living_or_stopped_one_is_not)
 	t = hand_off(&o, slot, generation);
 	pid = holder_process(&o, dir, there, false, &t, false);
 	cr_assert_eq(bits(&o.file.segment, slot), 5); /* two names */
-	done = rescue(dir, o.file.name, NULL);
-	cr_assert(done.n_dead == 0 && done.n_alive == 2);
+	cr_assert_eq(rescue(dir, o.file.name, &orphan), 2);
 	kill(pid, SIGSTOP);
-	done = rescue(dir, o.file.name, NULL);
-	cr_assert(done.n_dead == 0 && done.n_alive == 2);
+	cr_assert_eq(rescue(dir, o.file.name, &orphan), 2);
 	cr_assert_eq(bits(&o.file.segment, slot), 5);
 	end_process(pid);
-	done = rescue(dir, o.file.name, NULL);
-	cr_assert(done.n_dead == 1 && done.n_alive == 1 && !done.orphan);
+	cr_assert(rescue(dir, o.file.name, &orphan) == 1 && !orphan);
 	cr_assert_eq(bits(&o.file.segment, slot), 1);
 	/* Its link, which nobody needs. */
 	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 0);
@@ -294,6 +291,7 @@ Test(segfile, dead_holder_is_recovered_and_a_living_or_stopped_one_is_not)
 
 Test(segfile, child_that_inherited_views_keeps_its_dead_parents_place)
 {
+	bool orphan;
 	int dir = directory("owner"), there = directory("other");
 	struct shms_segrescued done;
 	struct shms_segticket t;
@@ -315,13 +313,12 @@ Test(segfile, child_that_inherited_views_keeps_its_dead_parents_place)
 	}
 	fclose(file);
 	end_process(pid);
-	done = rescue(dir, o.file.name, NULL);
-	cr_assert(done.n_dead == 0 && done.n_alive == 2);
+	cr_assert_eq(rescue(dir, o.file.name, &orphan), 2);
 	cr_assert_eq(bits(&o.file.segment, slot), 5);
 	/* Nor does its store's removal take the place. */
 	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 1);
 	kill(child, SIGKILL);
-	for (int i = 0; i < 5000 && rescue(dir, o.file.name, NULL).n_alive == 2; i++)
+	for (int i = 0; i < 5000 && rescue(dir, o.file.name, &orphan) == 2; i++)
 		usleep(1000); /* it is nobody's child: nobody here is told of its end */
 	cr_assert_eq(bits(&o.file.segment, slot), 1);
 	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 0);
@@ -331,6 +328,7 @@ Test(segfile, child_that_inherited_views_keeps_its_dead_parents_place)
 
 Test(segfile, kept_store_finds_what_it_had)
 {
+	bool orphan;
 	int dir = directory("owner"), there = directory("other");
 	struct shms_segrescued done;
 	struct shms_segticket t;
@@ -346,7 +344,7 @@ Test(segfile, kept_store_finds_what_it_had)
 	pid = holder_process(&o, dir, there, true, &t, false);
 	cr_assert_eq(shms_segfile_reopen(there, o.file.name, others, &f), -EBUSY); /* it lives */
 	end_process(pid);
-	rescue(dir, o.file.name, NULL);
+	rescue(dir, o.file.name, &orphan);
 	cr_assert_eq(bits(&o.file.segment, slot), 5);
 	cr_assert_eq(
 		shms_segfile_reopen(there, o.file.name, (const uint8_t *)"a third store's", &f),
@@ -372,7 +370,7 @@ Test(segfile, kept_store_finds_what_it_had)
 	/* Both stores go: the object with the last of them. */
 	shms_segfile_close(&f);
 	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 0);
-	cr_assert_eq(done.n_dead, 1);
+	cr_assert_eq(segment_places(dir, o.file.name, &orphan), 1);
 	cr_assert(shms_segown_take_back(&o, slot, NOW));
 	close(there);
 	end(&o, dir);
@@ -380,6 +378,7 @@ Test(segfile, kept_store_finds_what_it_had)
 
 Test(segfile, link_stays_while_a_lease_stands)
 {
+	bool orphan;
 	int dir = directory("owner"), there = directory("other");
 	struct shms_segrescued done;
 	struct shms_segticket t;
@@ -394,10 +393,10 @@ Test(segfile, link_stays_while_a_lease_stands)
 	shms_segfile_leave(&o.file, dir, NOW);
 	shms_segown_deinit(&o);
 	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, false, &done), 1);
-	cr_assert(done.orphan);
+	cr_assert(segment_places(dir, o.file.name, &orphan) == 0 && orphan);
 	/* The process that has the ticket gets the object. */
 	cr_assert_eq(join(dir, &o, there, others, false, &f), 0);
-	cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
+	cr_assert_eq(segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));
 	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, false, &done), 0);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));
@@ -410,8 +409,8 @@ Test(segfile, link_stays_while_a_lease_stands)
 
 Test(segfile, orphan_comes_back_to_the_kernel_also_when_who_did_it_was_killed)
 {
+	bool orphan;
 	int dir = directory("owner"), there = directory("other");
-	struct shms_segrescued done;
 	struct shms_segslot s;
 	struct shms_segown o;
 	struct shms_segfile f;
@@ -423,11 +422,10 @@ Test(segfile, orphan_comes_back_to_the_kernel_also_when_who_did_it_was_killed)
 	shms_segfile_close(&o.file);
 	shms_segown_deinit(&o);
 	/* Killed between the two changes of shms_segslot_free(). */
-	rescue(there, f.name, NULL);
+	rescue(there, f.name, &orphan);
 	s = shms_segslot_at(&f.segment, slot);
 	shms_segword_store(s.state, shms_segstate_make(SHMS_SEG_CLOSING, generation));
-	done = rescue(there, f.name, NULL);
-	cr_assert(done.orphan && done.n_dead == 0 && done.n_alive == 1);
+	cr_assert(rescue(there, f.name, &orphan) == 1 && orphan);
 	cr_assert_eq(shms_segstate_of(shms_segword_load(s.state)), SHMS_SEG_FREE);
 	shms_segfile_leave(&f, there, PAST);
 	close(there);

@@ -4,7 +4,6 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
-#include "segclass.h"
 #include "segments.h"
 
 Test(segment, shape_leaves_room_for_all_parts_in_order)

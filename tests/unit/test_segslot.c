@@ -5,8 +5,6 @@
 #include <errno.h>
 
 #include "segments.h"
-#include "segrecover.h"
-#include "segshare.h"
 
 struct scene {
 	struct shms_segment g;
@@ -60,9 +58,9 @@ Test(segslot, an_object_goes_from_hand_to_hand_and_its_slot_comes_back)
 
 		begin(&s);
 		t = handoff(&s, 10000);
-		cr_assert_eq(shms_segment_adopt(&s.g, last, false, &t, &o), 0);
+		cr_assert_eq(segment_adopt(&s.g, last, false, &t, &o), 0);
 		cr_assert_eq(o.buffer_size, 100);
-		cr_assert_eq(shms_segment_adopt(&s.g, 7, false, &t, &o), -ESTALE); /* used */
+		cr_assert_eq(segment_adopt(&s.g, 7, false, &t, &o), -ESTALE); /* used */
 		shms_segslot_drop(&s.slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE);
 		cr_assert_not(shms_segslot_free(&s.slot, 0));
 		cr_assert_eq(state_of(&s), shms_segstate_make(SHMS_SEG_SEALED, s.generation));
@@ -88,7 +86,7 @@ Test(segslot, a_lease_keeps_the_object_until_its_end_and_no_longer)
 	cr_assert_not(shms_segslot_free(&s.slot, shms_segnow_of_ms(9001)));
 	cr_assert_not(shms_segslot_free(&s.slot, shms_segnow_of_ms(11999)));
 	cr_assert(shms_segslot_free(&s.slot, shms_segnow_of_ms(12000)));
-	cr_assert_eq(shms_segment_adopt(&s.g, 3, false, &t, &o), -ESTALE);
+	cr_assert_eq(segment_adopt(&s.g, 3, false, &t, &o), -ESTALE);
 	cr_assert_not(shms_segslot_held(&s.slot));
 	end(&s);
 }
@@ -108,7 +106,7 @@ Test(segslot, leases_that_have_ended_go)
 	cr_assert_eq(shms_segslot_expire(&s.slot, shms_segnow_of_ms(14000)), 2);
 	cr_assert_eq(state_of(&s), shms_segstate_make(SHMS_SEG_SEALED, s.generation));
 	cr_assert_eq(shms_segslot_expire(&s.slot, shms_segnow_of_ms(14000)), 0);
-	cr_assert_eq(shms_segment_adopt(&s.g, 7, false, &t, &o), -ESTALE);
+	cr_assert_eq(segment_adopt(&s.g, 7, false, &t, &o), -ESTALE);
 	cr_assert(shms_segslot_held(&s.slot));
 	shms_segslot_drop(&s.slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE);
 	cr_assert(shms_segslot_free(&s.slot, 0));
@@ -131,11 +129,11 @@ Test(segslot, twelve_leases_are_out_at_once_and_the_latest_end_counts)
 	cr_assert_eq(seen, (1u << SHMS_SEG_LEASES) - 1);
 	cr_assert_eq(shms_segstate_end(state_of(&s)), 25);
 	cr_assert_eq(shms_segslot_handoff(&s.slot, s.generation, 5, 0, 10000, &lease), -EAGAIN);
-	cr_assert_eq(shms_segment_adopt(&s.g, 1, true, &t[7], &o), 0);
+	cr_assert_eq(segment_adopt(&s.g, 1, true, &t[7], &o), 0);
 	cr_assert_eq(shms_segslot_handoff(&s.slot, s.generation, 5, 0, 10000, &lease), 0);
 	cr_assert_eq(lease, t[7].lease);
 	for (unsigned i = 0; i < SHMS_SEG_LEASES; i++)
-		cr_assert_eq(shms_segment_adopt(&s.g, 1, false, &t[i], &o), 0);
+		cr_assert_eq(segment_adopt(&s.g, 1, false, &t[i], &o), 0);
 	cr_assert_eq(state_of(&s), shms_segstate_make(SHMS_SEG_SEALED, s.generation));
 	cr_assert_eq(shms_segslot_handoff(&s.slot, s.generation, 0, 5,
 					  5 + SHMS_SEG_LEASE_MAX_MS + 1, &lease),
@@ -169,23 +167,26 @@ Test(segslot, a_stale_ticket_leaves_no_bit_and_no_intent_behind)
 	t = handoff(&s, 10000);
 	bad = t;
 	bad.generation++;
-	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &bad, &o), -ESTALE);
+	cr_assert_eq(segment_adopt(&s.g, 40, true, &bad, &o), -ESTALE);
 	bad = t;
 	bad.lease++;
-	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &bad, &o), -ESTALE);
+	cr_assert_eq(segment_adopt(&s.g, 40, true, &bad, &o), -ESTALE);
 	bad.lease = SHMS_SEG_LEASES;
-	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
+	cr_assert_eq(segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
 	bad = t;
 	bad.slot = s.a.n_born;
-	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
+	cr_assert_eq(segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
 	bad.slot = UINT32_MAX;
-	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
-	/* A description that is no object's: the lease stays, the bit does not; a name that
-	 * was there before stays, too. */
+	cr_assert_eq(segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
+	/* A description that is no object's is seen before a name is set: the lease stays, and a
+	 * name that was there before stays, too. */
 	s.slot.packed[0].value = 0;
-	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &t, &o), -EBADMSG);
+	for (unsigned holder = 0; holder <= 40; holder += 40) {
+		cr_assert_eq(shms_segment_hold(&s.g, holder, &t), 0);
+		cr_assert_eq(shms_segpacked_read(&s.g, &s.slot, &o), -EBADMSG);
+		cr_assert_eq(shms_segslot_unview(&s.slot, holder), holder == 40);
+	}
 	cr_assert_eq(shms_segword_load(&s.slot.holders[1]), 0);
-	cr_assert_eq(shms_segment_adopt(&s.g, SHMS_SEG_OWNER, true, &t, &o), -EBADMSG);
 	cr_assert_eq(shms_segword_load(&s.slot.holders[0]), 1);
 	cr_assert_eq(shms_segstate_leases(state_of(&s)), 1u << t.lease);
 	cr_assert_eq(shms_segword_load(&shms_segment_record(&s.g, 40)->intent), 0);
@@ -220,7 +221,7 @@ Test(segslot, recovery_gives_back_what_the_dead_held_and_no_more)
 
 		begin(&s);
 		t = handoff(&s, 10000);
-		cr_assert_eq(shms_segment_adopt(&s.g, 33, kept, &t, &o), 0);
+		cr_assert_eq(segment_adopt(&s.g, 33, kept, &t, &o), 0);
 		cr_assert_eq(shms_segslot_pin(&s.slot, 34, 33, s.generation), 0);
 		shms_segword_or(&s.slot.holders[1], shms_segholder_view(33));
 		shms_segment_recover(&s.g, 33, kept);

@@ -9,8 +9,8 @@
  */
 #include <sched.h>
 
-#include "pyarb.h"
 #include "pyrecord.h"
+#include "pyshm.h"
 
 static bool enter(struct pyarb_context *self)
 {

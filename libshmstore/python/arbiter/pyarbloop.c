@@ -6,7 +6,7 @@
  * Up-calls come only in the thread that serves them, while it does. So who is to be called is an
  * argument of that call, found by the thread: the store keeps no reference to Python code.
  */
-#include "pyarb.h"
+#include "pyshm.h"
 
 /* Fills in the grant: one reservation, or several, whose ids follow the first's. */
 static void fill(PyObject *awaited, struct shmstore_arb_reservation granted, PyTypeObject *type)

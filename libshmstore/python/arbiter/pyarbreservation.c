@@ -4,7 +4,7 @@
  * once. It may be released, or end, in any thread, after its task, and after its store:
  * then there is nothing left to release.
  */
-#include "pyarb.h"
+#include "pyshm.h"
 
 static PyObject *reservation_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

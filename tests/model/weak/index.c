@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * index.c: the index of packed objects, an owner that changes it, and a reader that finds a key
- * meanwhile. The text before this one is libshmstore's own packindex.c, segslot.c and segshare.c;
+ * meanwhile. The text before this one is libshmstore's own packindex.c and segslot.c;
  * here are, access by access, what their callers do:
  *
  *   look, try_slot, current       packread.c: look() and current_lines(), try(), take() and hold()
