@@ -129,11 +129,13 @@ static inline bool shms_packseg_has(const struct shms_pack *p, struct shms_packp
 	       place.slot < p->segments[place.segment].file->segment.shape.n_slots;
 }
 
-/* Each segment that the pack has, which may leave it meanwhile. */
+/* Each segment that the pack has, which may leave it meanwhile.
+ * NOLINTBEGIN(bugprone-macro-parentheses): g is a name. */
 #define SHMS_PACKSEGS_EACH(p, g)                                                                   \
 	for (__typeof__(&(p)->segments[0]) g = (p)->segments; g < (p)->segments + (p)->n_segments; \
 	     g++)                                                                                  \
 		if (g->file)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static inline uint32_t shms_packseg_number(const struct shms_pack *p, const struct shms_packseg *g)
 {

@@ -14,7 +14,7 @@
 
 int shms_segclass_for(uint64_t size)
 {
-	const uint64_t linear = SHMS_SEGCLASS_LINEAR * SHMS_SEGCLASS_ALIGN; /* bytes */
+	const uint64_t linear = UINT64_C(1) * SHMS_SEGCLASS_LINEAR * SHMS_SEGCLASS_ALIGN;
 	unsigned doublings;
 	uint64_t unit;
 
