@@ -68,11 +68,8 @@ void shms_pack_tell(struct shms_pack *p, const struct shms_packtold *told)
 
 struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
 {
-	struct shms_pack_sum sum;
-
 	SHMS_LIGHT_HELD(&p->lock);
-	sum = p->sum;
-	return sum;
+	return p->sum;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
