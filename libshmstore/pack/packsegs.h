@@ -96,8 +96,8 @@ struct shms_pack {
 	atomic_bool ended;   /* a reader's: nothing more is found */
 	atomic_bool retired; /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
-	struct shms_packtold told; /* where the sum is told */
-	struct shms_seggrow grow;  /* of all own segments */
+	struct shms_packtold told;        /* where the sum is told */
+	struct shms_seggrow grow;         /* of all own segments */
 	uint64_t refused_ms, unjoined_ms; /* until then no own, or others', segment is added */
 	char *path;
 	const void *counter; /* NULL: no children were counted yet (packfork.c) */
