@@ -176,7 +176,7 @@ struct shms_names shms_names_of(int consume_fd)
 	d.dir = consume_fd < 0 ? NULL : fdopendir(consume_fd);
 	if (consume_fd >= 0 && !d.dir) {
 		/* of its fstat(), too: /proc/PID/fd of a process that has ended since is ENOENT */
-		d.error = -errno;
+		d.error = shms_error(errno);
 		shms_close_fd(consume_fd);
 	}
 	return d;
