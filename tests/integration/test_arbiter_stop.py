@@ -53,8 +53,12 @@ class Scene:
         """How the other one's call ends, with the third one at work until then."""
         n = 0
         while self.other.is_pending(serial):
-            reservation = self.traffic.reserved(1, 4096)
-            assert self.traffic.op("RELEASE", reservation=reservation) == "OK"
+            small, reservation = self.traffic.reserve(1, 4096)
+            outcome = self.traffic.end(small)
+            # behind the other one from the 65th on; a late daemon finds both deadlines over at once
+            assert outcome == "OK" or (outcome == "TIMEDOUT" and not self.other.is_pending(serial))
+            if outcome == "OK":
+                assert self.traffic.op("RELEASE", reservation=reservation) == "OK"
             n += 1
         assert n, f"it did not wait: {self.other.end(serial)}"
         return self.other.end(serial)

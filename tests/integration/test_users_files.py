@@ -191,15 +191,20 @@ def test_junk_harms_nobody(scene):
     scene.start()
     alice = scene.tool(ALICE, "alice")
     with being(EVE):
+        for i in range(4):  # filled elsewhere: gc removes empty directories of stores/
+            os.mkdir(f"{scene.path}/filled-{i}")
+        os.mkfifo(f"{scene.path}/filled-0/.store")
+        os.symlink("/dev/zero", f"{scene.path}/filled-1/.store")
+        with open(f"{scene.path}/filled-2/.store", "wb") as file:
+            file.truncate(1 << 40)
+        os.symlink("..", f"{scene.path}/filled-3/objects")
         for i in range(500):
-            os.mkdir(f"{scene.path}/stores/junk-{i}")
+            if i < 4:
+                os.rename(f"{scene.path}/filled-{i}", f"{scene.path}/stores/junk-{i}")
+            else:
+                os.mkdir(f"{scene.path}/stores/junk-{i}")
             os.symlink("../nowhere", f"{scene.path}/peers/junk-{i}")
             os.mkfifo(f"{scene.path}/junk-{i}")
-        os.mkfifo(f"{scene.path}/stores/junk-0/.store")
-        os.symlink("/dev/zero", f"{scene.path}/stores/junk-1/.store")
-        with open(f"{scene.path}/stores/junk-2/.store", "wb") as file:
-            file.truncate(1 << 40)
-        os.symlink("..", f"{scene.path}/stores/junk-3/objects")
     alice("put", "k", SIZE, 1)
     assert alice.same("k", SIZE, 1)
     scene.tool(BOB, "bob")("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
