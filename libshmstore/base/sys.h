@@ -54,8 +54,8 @@ int shms_make_dir(int dirfd, const char *name);
 struct shms_names {
 	DIR *dir; /* NULL: it could not be opened */
 	int fd;   /* of the directory */
-	/* Why it could not be opened (-errno) or read on (as of shms_error()): such a one is not an
-	 * empty one. A body that sets it to other than 0 ends the loop. */
+	/* Why it cannot be opened (-errno) or read (as of shms_error()): such a one is not an empty
+	 * one. A body that sets it to other than 0 ends the loop. */
 	int error;
 	const char *name; /* this and what follows: until the next one */
 	ino_t ino;

@@ -50,7 +50,7 @@ static int clear_page(struct room *room, size_t size, uint64_t offset)
 /* The file's bytes from begin to end. */
 static int clear(struct room *room, uint64_t begin, uint64_t end)
 {
-	unsigned char page[SHMS_FORMAT_PAGE];
+	unsigned char chunk[8 * SHMS_FORMAT_PAGE];
 	int r = 0;
 
 	while (r == 0 && begin < end) {
@@ -58,20 +58,19 @@ static int clear(struct room *room, uint64_t begin, uint64_t end)
 		size_t want;
 		ssize_t n;
 
-		if (data < 0 && errno != ENXIO)
-			return -errno;
 		if (data < 0 || (uint64_t)data >= end)
-			return 0;
+			return data < 0 && errno != ENXIO ? -errno : 0;
 		begin = (uint64_t)data;
-		want = sizeof(page) - begin % sizeof(page);
-		want = want < end - begin ? want : end - begin;
-		n = shms_pread_all(room->held_fd, page, want, begin);
-		if (n < 0)
-			return (int)n;
-		if ((size_t)n != want)
-			return -EBADMSG;
-		if (page[0] || memcmp(page, page + 1, want - 1) != 0)
-			r = clear_page(room, want, begin);
+		want = end - begin < sizeof(chunk) ? end - begin : sizeof(chunk);
+		n = shms_pread_all(room->held_fd, chunk, want, begin);
+		if (n != (ssize_t)want)
+			return n < 0 ? (int)n : -EBADMSG;
+		for (size_t at = 0, size; r == 0 && at < want; at += size) {
+			size = SHMS_FORMAT_PAGE - (begin + at) % SHMS_FORMAT_PAGE;
+			size = size < want - at ? size : want - at;
+			if (chunk[at] || memcmp(chunk + at, chunk + at + 1, size - 1) != 0)
+				r = clear_page(room, size, begin + at);
+		}
 		begin += want;
 	}
 	return r;

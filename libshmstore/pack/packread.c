@@ -374,11 +374,11 @@ int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
 	r = look(&l, key, key_size);
 	if (r != 1)
 		return r;
-	if (ret)
-		*ret = l.found.view;
-	else
-		shms_packseg_unview(
-			p, (struct shms_packplace){l.found.view.number, l.found.view.slot}, 0);
+	if (!ret) {
+		drop(p, &l.found);
+		return 0;
+	}
+	*ret = l.found.view;
 	free(l.found.alias);
 	return 0;
 }

@@ -38,14 +38,10 @@
 static int read_host(char ret[33])
 {
 	char text[64];
-	_fd_ int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n = fd < 0 ? -errno : shms_pread_all(fd, text, sizeof(text) - 1, 0);
+	ssize_t n = shms_read_text("/etc/machine-id", text, sizeof(text));
 
-	if (n == -ENOENT)
-		n = 0;
-	if (n < 0)
+	if (n < 0 && n != -ENOENT)
 		return (int)n;
-	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	if (strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
 		snprintf(text, sizeof(text), UNKNOWN);
