@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P2P rechunks and shuffles: the results are stock's, shards go by link and wait where they are, as
-far as they may; the others wait on disk."""
+"""P2P rechunks and shuffles: the results are stock's, shards go by link and wait where stock has
+them wait."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from distributed import wait
 from tasks import MIB
 from together import together
 
-ShuffleClosedError = pytest.importorskip("distributed.shuffle._exceptions",
-                                         reason="no P2P").ShuffleClosedError
+pytest.importorskip("distributed.shuffle._exceptions", reason="no P2P")
 
 from shmstore.dask.compat import p2p  # noqa: E402
-from shmstore.dask.p2p import Kept, Packs  # noqa: E402
+from shmstore.dask.p2p import Packs  # noqa: E402
 
 pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks),
                                 reason=f"P2P is stock's on this Dask: {p2p.missing_hooks[:1]}")
@@ -29,7 +28,6 @@ SIDE = 2048  # of a square of floats: 32 MiB
 N = 8
 P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p",
        "array.chunk-size": SIDE * SIDE * 8 // N}
-LIMIT = 24 * 256 * MIB  # of a worker's memory, where all its shards may wait in memory
 LARGE = 40_000  # rows of a part of a frame of which each worker's share is an object of its own
 
 
@@ -75,9 +73,10 @@ def same_frames(got, rows=20_000):
 
 
 def count(worker):
-    """From here on: messages that came as a handle, shards that wait, writes to a disk."""
-    taken, pack, add = worker._exchange.adopt, Packs._put, Kept.add
-    worker.counted = {"handles": 0, "packed": 0, "mapped": 0, "kept": 0, "on disk": 0}
+    """From here on: messages that came as a handle, inputs that were packed, parts of them that
+    came, shards that stock was given to store."""
+    taken, pack, receive = worker._exchange.adopt, Packs._put, p2p.Splitting.receive
+    worker.counted = {"handles": 0, "packed": 0, "parts": 0, "stored": 0}
 
     def adopt(key, handle):
         worker.counted["handles"] += str(key).startswith("p2p-")
@@ -88,28 +87,22 @@ def count(worker):
         worker.counted["packed"] += parts is not None
         return parts
 
-    async def added(self, shards):
-        worker.counted["mapped"] += len(shards)
-        await add(self, shards)
+    async def received(self, *part):
+        worker.counted["parts"] += 1
+        return await receive(self, *part)
 
-    worker._exchange.adopt, Packs._put, Kept.add = adopt, packed, added
+    worker._exchange.adopt, Packs._put, p2p.Splitting.receive = adopt, packed, received
     take = worker._shards.take
 
     def watched(run):
         take(run)
-        kept = run._disk_buffer._process
-        # there is none where stock keeps shards in memory
-        stock = getattr(type(run._disk_buffer), "_write_frames", None)
+        stock = run._write_to_disk
 
-        async def keep(id, shards):
-            worker.counted["kept"] += len(shards)
-            await kept(id, shards)
+        async def store(shards):
+            worker.counted["stored"] += len(shards)
+            await stock(shards)
 
-        def write(frames, id):
-            worker.counted["on disk"] += 1
-            return stock(run._disk_buffer, frames, id)
-
-        run._disk_buffer._process, run._disk_buffer._write_frames = keep, write
+        run._write_to_disk = store
 
     worker._shards.take = watched
 
@@ -120,78 +113,43 @@ def counted(worker):
 
 @needs_arrow
 @pytest.mark.parametrize("map_mode", ["cow", "ro"])
+@pytest.mark.parametrize("storage", ["disk", "memory"])
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
-def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(place, map_mode, tier):
+def test_arrays_and_frames_are_as_on_stock(place, map_mode, tier, storage):
     settings = {f"{PREFIX}.map": map_mode, f"{PREFIX}.tier.enabled": tier}
-    with cluster(place, 3, memory_limit=LIMIT, settings=settings) as client:
+    with dask.config.set({"distributed.p2p.storage.disk": storage == "disk"}), cluster(
+        place, 3, settings=settings
+    ) as client:
         on_workers(client, count)
         with dask.config.set({"optimization.fuse.active": False}):
             assert np.array_equal(rechunked().compute(), expected())
         arrays = on_workers(client, counted).values()
-        assert (sum(c["packed"] for c in arrays) == N and
-                all(c["mapped"] > 0 and c["on disk"] == 0 for c in arrays)), arrays
+        assert sum(c["packed"] for c in arrays) == N, arrays
+        assert all(c["parts"] == N for c in arrays), "each worker has a part in each input"
         assert sum(c["handles"] for c in arrays) == 2 * N, (
             "each input goes to the other two workers")
+        assert sum(c["stored"] for c in arrays) >= N * N, arrays
         same_frames(shuffled().compute())
         frames = on_workers(client, counted).values()
         assert sum(c["packed"] for c in frames) == N, "small ones go together instead"
-        assert (sum(c["handles"] for c in frames) > sum(c["handles"] for c in arrays) and
-                not any(c["on disk"] for c in frames)), frames
+        assert sum(c["handles"] for c in frames) > sum(c["handles"] for c in arrays)
         same_frames(shuffled(LARGE).compute(), LARGE)
         large = on_workers(client, counted).values()
-        assert (sum(c["packed"] for c in large) == 2 * N and
-                not any(c["on disk"] for c in large)), large
+        assert sum(c["packed"] for c in large) == 2 * N, large
         wait_until(lambda: place.partition.usage(full=True).ghosts == 0 and
                    place.partition.usage().n_objects == 0, "shards go")
     assert place.stores() == []
 
 
 @needs_arrow
-def test_shards_beyond_a_part_of_the_memory_limit_wait_on_disk(place):
-    with cluster(place, 2, memory_limit=2 * 256 * MIB) as client:
-        on_workers(client, count)
-        assert set(client.run(lambda dask_worker: dask_worker._shards.waiting_max).values()) == {
-            2 * MIB}
-        assert np.array_equal(rechunked().compute(), expected())
-        arrays = on_workers(client, counted)
-        assert all(c["mapped"] > 0 and c["on disk"] > 0 for c in arrays.values()), arrays
-        same_frames(shuffled(2 * LARGE).compute(), 2 * LARGE)
-        frames = on_workers(client, counted)
-        assert all(c["on disk"] > arrays[worker]["on disk"] for worker, c in frames.items()), frames
-
-
-@needs_arrow
-def test_what_has_no_room_waits_on_disk_and_goes_as_on_stock(place):
+def test_what_has_no_room_goes_as_on_stock(place):
     place.resize(str(8 * MIB))
     settings = {f"{PREFIX}.tier.enabled": False}
     with cluster(place, 2, settings=settings) as client:
         on_workers(client, count)
         assert np.array_equal(rechunked().compute(), expected())
-        assert sum(c["on disk"] for c in on_workers(client, counted).values()) > 0
+        assert sum(c["packed"] for c in on_workers(client, counted).values()) < N
         same_frames(shuffled(LARGE).compute(), LARGE)
-
-
-@needs_arrow
-@pytest.mark.parametrize("disk", [True, False], ids=["disk", "memory"])
-def test_packed_shards_become_stocks_where_they_cannot_stay(place, disk):
-    """They were made and sent, and then there is no room to keep them mapped; or
-    stock keeps shards in memory."""
-    with dask.config.set({"distributed.p2p.storage.disk": disk}), cluster(place, 2) as client:
-        on_workers(client, count)
-        if disk:
-            client.run(_short_of_room_for_mapped)
-        assert np.array_equal(rechunked().compute(), expected())
-        counts = on_workers(client, counted).values()
-        assert (sum(c["packed"] for c in counts) == N and any(c["mapped"] for c in counts) is
-                disk), counts
-        assert any(c["on disk"] for c in counts) is disk
-        same_frames(shuffled(LARGE).compute(), LARGE)
-        counts = on_workers(client, counted).values()
-        assert sum(c["packed"] for c in counts) == 2 * N, counts
-
-
-def _short_of_room_for_mapped(dask_worker):
-    dask_worker._shards.has_room = lambda nbytes: nbytes > 0
 
 
 @needs_arrow
@@ -206,8 +164,8 @@ def test_a_worker_that_is_killed_amid_a_shuffle_loses_nothing(place):
     with cluster(place, 3, settings={f"{PREFIX}.lease": "2s"}) as client:
         on_workers(client, count)
         future = client.compute(rechunked())
-        wait_until(lambda: any(c["mapped"] for c in on_workers(client, counted).values()),
-                   "shards wait")
+        wait_until(lambda: any(c["parts"] for c in on_workers(client, counted).values()),
+                   "shards came")
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGKILL)
         assert np.array_equal(future.result(timeout=120), expected())
@@ -270,16 +228,14 @@ def fail_once(block, directory):
 def test_a_task_that_fails_behind_its_output_is_run_again(place, tmp_path):
     """Dask makes one task of an output and what is done with it; the shards wait
     until it has its result."""
-    with cluster(place, 2, memory_limit=LIMIT) as client:
-        on_workers(client, count)
+    with cluster(place, 2) as client:
         once = rechunked().map_blocks(fail_once, directory=str(tmp_path), dtype=float,
                                       meta=np.empty((0, 0)))
         assert np.array_equal(client.compute(once, retries=2).result(60), expected())
-        assert (len(os.listdir(tmp_path)) == N and
-                not any(counts["on disk"] for counts in on_workers(client, counted).values()))
+        assert len(os.listdir(tmp_path)) == N
 
 
-def test_an_output_that_is_needed_again_begins_its_shuffle_again(place):
+def test_an_output_that_is_needed_again_is_read_again(place):
     with cluster(place, 2) as client:
         x = rechunked()
         graph = dict(x.__dask_graph__())
@@ -295,81 +251,3 @@ def test_an_output_that_is_needed_again_begins_its_shuffle_again(place):
         assert np.array_equal(client.get(graph, [key], sync=False)[0].result(60),
                               expected()[:, 3 * SIDE // N : 4 * SIDE // N])
         assert held.key == barrier
-
-
-class Waiting:
-    """Stand-in for a run of stock's, as Kept uses it, on a disk that is a dictionary."""
-
-    on_disk = True
-
-    def __init__(self):
-        self.disk, self.again = {}, 0
-
-    def begin_again(self):
-        self.again += 1
-        raise ShuffleClosedError
-
-    def through(self, keep, read, got, closed):
-        self.keep, self.read, self.got, self.closed = keep, read, got, closed
-
-    def check(self):
-        pass
-
-    @staticmethod
-    def as_stock(shards):
-        return {id: shard for id, (shard,) in shards.items()}
-
-    async def write(self, shards):
-        for id, shard in shards.items():
-            await self.keep(id, [shard])
-
-    async def stock_keep(self, id, shards):
-        self.disk.setdefault(id, []).extend(shards)
-
-    def stock_read(self, id):
-        return [self.deserialize(shard) for shard in self.disk[id]]
-
-    @staticmethod
-    def deserialize(shard):
-        return bytes(shard)
-
-
-def test_where_shards_wait(place):
-    """In memory as far as they may, then on disk; those of an output whose task has its result
-    go."""
-
-    async def job(client, worker):
-        waiting, shards = Waiting(), worker._shards
-        shards.waiting_max = 3 * MIB
-        kept = Kept(shards, waiting)
-        small, large = [os.urandom(1000) for _ in range(3)], [os.urandom(MIB // 2) for _ in range(
-            8)]
-        await waiting.keep("0", small)
-        for shard in large[:4]:
-            await waiting.keep("1", [shard])
-        await kept.add({"1": [large[4]], "2": [small[0]]})
-        assert not waiting.disk and waiting.read("0") == small and waiting.read("1") == large[:5]
-        await kept.add({"1": [large[5]], "3": [large[6]]})
-        assert (waiting.disk == {"1": [large[5]], "3": [large[6]]} and
-                waiting.read("3") == [large[6]])
-        assert waiting.read("1") == large[:6]
-        room, shards.has_room = shards.has_room, lambda nbytes: False
-        await waiting.keep("0", small[:1])
-        shards.has_room = room
-        await waiting.keep("0", small[1:])
-        assert waiting.disk["0"] == small[:1] and sorted(waiting.read("0")) == sorted(2 * small)
-        waiting.got("1", "task")
-        kept.made("another task", None)
-        assert waiting.read("1") == large[:6]  # its task may be run again
-        kept.made("task", None)
-        with pytest.raises(ShuffleClosedError):
-            waiting.read("1")
-        assert waiting.again == 1
-        await waiting.keep("2", large[:5])
-        assert "2" not in waiting.disk, "what went made room"
-        with pytest.raises(KeyError):  # there never was one: stock says so
-            waiting.read("4")
-        waiting.closed()
-        assert shards.waiting == 0
-
-    together(place, job, n=1)

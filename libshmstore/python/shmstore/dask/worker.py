@@ -35,8 +35,8 @@ from .compat.worker import (
     GatherDepFailureEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer, UpdateDataEvent,
     ask_worker, ask_workers, close_when_orphaned, run_as,
 )
-from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, offload, run_in,
-                     settle_process)
+from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger,
+                     make_room_for_descriptors, offload, run_in)
 from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweeping
 from .handle import Crossings, Handing, Handle, can_carry, handing_now, received
 from .hosts import bring_queueing
@@ -108,7 +108,7 @@ class Worker(distributed.Worker):
             return
         self._guard = self._exchange.guard
         close_when_orphaned(self._exchange)
-        self._guard.call("settle", settle_process, bool(self.nanny))
+        self._guard.call("settle", make_room_for_descriptors)
         try:
             self._set_up(settings, stock)
         except Exception as e:
@@ -132,7 +132,6 @@ class Worker(distributed.Worker):
         self._starting: list[asyncio.Future[None]] = []  # steps that run beside its start
         # what ends before the store does; what hears of results
         self._when_closed: list[Callable[[], object]] = []
-        self._when_made: list[Callable[[Key, object], None]] = []
         self._around = [self._run]
         if isinstance(stock, SpillBuffer):
             storage = os.path.join(self.local_directory, "storage")
@@ -256,8 +255,6 @@ class Worker(distributed.Worker):
         event = await (self._run_in_pieces(key, stock) if key in self._pieces else self._run_held(
             key, stock, grant))
         if isinstance(event, ExecuteSuccessEvent):
-            for made in self._when_made:
-                self._guard.call("made", made, key, event.value)
             await self._guard.wait("result", self._take, grant, key, event, key=key)
         return event
 

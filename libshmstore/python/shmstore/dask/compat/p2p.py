@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock's P2P shuffles and rechunks: one run of them on one worker, of which this package changes
-how shards travel and where they wait.
+how shards travel.
 
     2024.12 to 2026.8, in this form. On a Dask without one of the names (probe.P2P) P2P is stock's.
 
@@ -16,11 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
-from distributed import get_worker
-from distributed.utils import sync
-
 from .probe import P2P, missing_of
-from .worker import ask_scheduler
 
 if TYPE_CHECKING:
     import numpy
@@ -29,8 +25,6 @@ if TYPE_CHECKING:
     from distributed import Worker
     from distributed.shuffle._core import NDIndex, ShuffleRun
     from typing_extensions import Buffer
-
-    from .worker import Key
 
     Id = Union[int, NDIndex]  #: of an output partition
     Run = ShuffleRun[Any, Any]
@@ -285,10 +279,9 @@ class Splitting:
         """By worker; None where only stock can, or data are fewer bytes than at_least."""
         raise NotImplementedError
 
-    def kept(self, partition_id: Id, index: list[Range],
-             memory: memoryview) -> dict[str, list[object]]:
-        """By the name of the output partition, its shards, as Waiting.deserialize
-        returns them, or a `Rows`."""
+    def by_output(self, partition_id: Id, index: list[Range],
+                  memory: memoryview) -> Mapping[Id, object]:
+        """The shards of each output partition, as stock's `_write_to_disk` takes them."""
         raise NotImplementedError
 
     def as_stock(self, partition_id: Id, index: list[Range],
@@ -296,14 +289,25 @@ class Splitting:
         """The value of `stock` for that worker."""
         raise NotImplementedError
 
-    def came(self, partition_id: Id, nbytes: int) -> bool:
-        """This worker's part of that input is here. False: it was here already."""
-        self._run.raise_if_closed()
-        if partition_id in self._run.received:
-            return False
-        self._run.received.add(partition_id)
-        self._run.total_recvd += nbytes
-        return True
+    async def receive(self, partition_id: Id, index: list[Range], memory: memoryview) -> Answer:
+        """This worker's part of an input is here: as the run's own `receive`."""
+        from distributed.shuffle._exceptions import P2PConsistencyError
+
+        run = self._run
+        try:
+            run.raise_if_closed()
+            if partition_id not in run.received:
+                run.received.add(partition_id)
+                run.total_recvd += memory.nbytes
+                try:
+                    await run._write_to_disk(
+                        await run.offload(self.by_output, partition_id, index, memory))
+                except Exception as error:
+                    run._exception = error
+                    raise
+        except P2PConsistencyError as error:
+            return {"status": "error", "message": str(error)}
+        return {"status": "OK"}
 
     @staticmethod
     def count(packed: dict[str, Packed]) -> None:
@@ -321,32 +325,35 @@ class _Arrays(Splitting):
         splits = [axis[i] for axis, i in zip(self._run.split_axes, partition_id)]
         return pack_array(data, splits, self.worker_for, at_least)
 
-    def kept(self, partition_id: Id, index: list[Range],
-             memory: memoryview) -> dict[str, list[object]]:
-        shards: dict[str, list[object]] = {}
+    def by_output(self, partition_id: Id, index: list[Range],
+                  memory: memoryview) -> Mapping[Id, object]:
+        shards: dict[Id, list[object]] = {}
         for id, shard in array_shards(index, memory):
-            shards.setdefault(name_of(id), []).append(shard)
-        return {name: [each] for name, each in shards.items()}
+            shards.setdefault(id, []).append(shard)
+        return shards
 
     def as_stock(self, partition_id: Id, index: list[Range],
                  memory: memoryview) -> tuple[Id, object]:
         return partition_id, list(array_shards(index, memory))
 
 
-class Rows(NamedTuple):
-    """A shard of a frame: rows of an input for one output partition, as a stream of Arrow's."""
-
-    input: Id
-    stream: memoryview
-
-
 class _Frames(Splitting):
     def pack(self, data: object, partition_id: Id, at_least: int) -> dict[str, Packed] | None:
         return pack_frame(data, self._run.column, self._run.drop_column, self.worker_for, at_least)
 
-    def kept(self, partition_id: Id, index: list[Range],
-             memory: memoryview) -> dict[str, list[object]]:
-        return {name_of(id): [Rows(partition_id, stream)] for id, stream in streams(index, memory)}
+    def by_output(self, partition_id: Id, index: list[Range],
+                  memory: memoryview) -> Mapping[Id, object]:
+        import numpy as np
+        import pyarrow as pa
+        from distributed.shuffle._arrow import _INPUT_PARTITION_ID_COLUMN, serialize_table
+
+        shards: dict[Id, object] = {}
+        for id, stream in streams(index, memory):
+            table = self._run.deserialize(stream)
+            shards[id,] = serialize_table(table.append_column(
+                _INPUT_PARTITION_ID_COLUMN,
+                pa.array(np.full(table.num_rows, partition_id, np.uint32))))
+        return shards
 
     def as_stock(self, partition_id: Id, index: list[Range],
                  memory: memoryview) -> tuple[Id, object]:
@@ -364,90 +371,3 @@ class _Frames(Splitting):
                 table = table.add_column(list(meta.columns).index(column), column, ids)
             tables.append(table)
         return partition_id, serialize_table(pa.concat_tables(tables, promote_options="permissive"))
-
-
-def name_of(partition_id: Id) -> str:
-    """Of an output partition, as stock names its file."""
-    return "_".join(str(i) for i in (partition_id if isinstance(partition_id, tuple)
-                                     else (partition_id,)))
-
-
-class Waiting:
-    """Where a run's shards wait until they are read: on disk, unless `through` says else. None of
-    it where stock keeps them in memory."""
-
-    def __init__(self, run: Any) -> None:
-        from distributed.shuffle._disk import DiskShardsBuffer
-
-        self._run, self._buffer = run, run._disk_buffer
-        self.on_disk, self.write = type(self._buffer) is DiskShardsBuffer, self._buffer.write
-        if self.on_disk:
-            self.stock_keep, self.stock_read = self._buffer._process, self._buffer.read
-            self.stock_get, self.stock_close = run._get_output_partition, self._buffer.close
-
-    def deserialize(self, shard: object) -> object:
-        """As stock's own `read` returns it."""
-        if not isinstance(shard, Rows):
-            return self._run.deserialize(shard)
-        import numpy as np
-        import pyarrow as pa
-        from distributed.shuffle._arrow import _INPUT_PARTITION_ID_COLUMN
-
-        table = self._run.deserialize(shard.stream)
-        return table.append_column(_INPUT_PARTITION_ID_COLUMN,
-                                   pa.array(np.full(table.num_rows, shard.input, np.uint32)))
-
-    def as_stock(self, shards: dict[str, list[object]]) -> dict[str, object]:
-        """`Splitting.kept`'s shards as `write` takes them, which gives
-        them to `keep` in the end."""
-        from distributed.shuffle._arrow import serialize_table
-
-        return {id: serialize_table(self.deserialize(shard)) if isinstance(shard, Rows) else shard
-                for id, (shard,) in shards.items()}
-
-    def through(
-        self, keep: Callable[[str, list[object]], Awaitable[None]],
-        read: Callable[[str], list[object]], got: Callable[[str, Key], None],
-        closed: Callable[[], None]
-    ) -> None:
-        """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the
-        task of that key has made that partition; closed: the run has ended."""
-
-        def get(partition_id: Id, key: Key, *args: object, **kwargs: object) -> object:
-            result = self.stock_get(partition_id, key, *args, **kwargs)
-            got(name_of(partition_id), key)
-            return result
-
-        async def close() -> None:
-            try:
-                await self.stock_close()
-            finally:
-                closed()
-
-        self._buffer._process, self._buffer.read, self._buffer.close = keep, read, close
-        self._run._get_output_partition = get
-
-    def begin_again(self) -> None:
-        """In a reading task's thread: the run begins anew with its inputs, as where a worker was
-        lost. Raises what has the task wait for that."""
-        from distributed.shuffle._exceptions import ShuffleClosedError
-
-        run, worker = self._run, get_worker()
-        sync(worker.loop, ask_scheduler, worker, _begin_again, run.id, run.run_id)
-        raise ShuffleClosedError(f"shards of {run} were given back: it begins again")
-
-    def check(self) -> None:
-        """Raises where nothing may be read, as stock does."""
-        self._buffer.raise_on_exception()
-        if not self._buffer._inputs_done:
-            raise RuntimeError("Tried to read from a shuffle before all its shards were there")
-
-
-def _begin_again(id: str, run_id: int, dask_scheduler: Any) -> None:
-    """Where the scheduler runs; it goes there by value."""
-    plugin, stimulus = dask_scheduler.plugins["shuffle"], f"shmstore-again-{id}-{run_id}"
-    shuffle = plugin.active_shuffles.get(id)
-    if shuffle is not None and shuffle.run_id == run_id:
-        plugin._fail_on_workers(shuffle, "shards that were given back are needed again")
-        plugin._clean_on_scheduler(id, stimulus)
-        plugin._restart_shuffle(id, dask_scheduler, stimulus_id=stimulus)

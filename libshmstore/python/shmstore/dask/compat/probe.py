@@ -124,24 +124,16 @@ P2P = _hooks("""
     distributed.shuffle._worker_plugin:
         ShuffleWorkerPlugin.shuffle_receive(shuffle_id,run_id,data)
         _ShuffleRunManager._refresh(shuffle_id)
-    distributed.utils: sync(loop,func)
     distributed.shuffle._core: ShuffleRun.send(address,shards) ShuffleRun._send(address,shards)
         ShuffleRun.receive(data) ShuffleRun.raise_if_closed
-        ShuffleRun._get_output_partition(partition_id,key) ShuffleRun.deserialize(buffer)
-        ShuffleRun._shard_partition(data,partition_id)
-    distributed.shuffle._scheduler_plugin:
-        ShuffleSchedulerPlugin._fail_on_workers(shuffle,message)
-        ShuffleSchedulerPlugin._clean_on_scheduler(id,stimulus_id)
-        ShuffleSchedulerPlugin._restart_shuffle(id,scheduler,stimulus_id)
-    distributed.shuffle._exceptions: ShuffleClosedError
+        ShuffleRun.deserialize(buffer) ShuffleRun._shard_partition(data,partition_id)
+        ShuffleRun._write_to_disk(data) ShuffleRun.offload(func)
+    distributed.shuffle._exceptions: P2PConsistencyError
     distributed.shuffle._rechunk: ArrayRechunkRun(worker_for,old,new) split_axes(old,new)
     distributed.shuffle._shuffle: DataFrameShuffleRun(worker_for,column,meta,drop_column)
     distributed.shuffle._arrow: serialize_table(table) _INPUT_PARTITION_ID_COLUMN
     distributed.metrics: context_meter.digest_metric(label,value,unit)
     distributed.shuffle._comms: CommShardsBuffer(send,max_message_size)
-    distributed.shuffle._disk: DiskShardsBuffer(directory,read)
-        DiskShardsBuffer._process(id,shards) DiskShardsBuffer.read(id) DiskShardsBuffer.close
-        DiskShardsBuffer.raise_on_exception
 """)
 
 #: Of what workers ask their scheduler (ask_scheduler).
