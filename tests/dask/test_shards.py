@@ -113,13 +113,10 @@ def counted(worker):
 
 @needs_arrow
 @pytest.mark.parametrize("map_mode", ["cow", "ro"])
-@pytest.mark.parametrize("storage", ["disk", "memory"])
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
-def test_arrays_and_frames_are_as_on_stock(place, map_mode, tier, storage):
+def test_arrays_and_frames_are_as_on_stock(place, map_mode, tier):
     settings = {f"{PREFIX}.map": map_mode, f"{PREFIX}.tier.enabled": tier}
-    with dask.config.set({"distributed.p2p.storage.disk": storage == "disk"}), cluster(
-        place, 3, settings=settings
-    ) as client:
+    with cluster(place, 3, settings=settings) as client:
         on_workers(client, count)
         with dask.config.set({"optimization.fuse.active": False}):
             assert np.array_equal(rechunked().compute(), expected())
@@ -139,6 +136,15 @@ def test_arrays_and_frames_are_as_on_stock(place, map_mode, tier, storage):
         wait_until(lambda: place.partition.usage(full=True).ghosts == 0 and
                    place.partition.usage().n_objects == 0, "shards go")
     assert place.stores() == []
+
+
+def test_shards_that_wait_in_memory_are_left_to_stock(place):
+    """Views of one object would keep all of it until the last output is made."""
+    with dask.config.set({"distributed.p2p.storage.disk": False}), cluster(place, 2) as client:
+        on_workers(client, count)
+        assert np.array_equal(rechunked().compute(), expected())
+        counts = on_workers(client, counted).values()
+        assert not any(c["packed"] or c["handles"] for c in counts), counts
 
 
 @needs_arrow

@@ -10,7 +10,9 @@ import pytest
 import tasks
 from conftest import PREFIX, cluster, fallbacks, on_workers, wait_until, workers
 from dask.sizeof import sizeof
+from distributed import wait
 from tasks import MIB
+from together import together
 
 
 def test_all_pairs_take_the_data_once_and_give_the_right_numbers(place, memory_limit):
@@ -182,3 +184,22 @@ def test_retire_workers_moves_the_last_copy(place):
         assert (x.result() == tasks.make(1)).all()
         assert on_workers(client, tasks.n_objects) == {b: 1}
         wait_until(lambda: len(place.stores()) == 1, "its store is gone")
+
+
+def test_keys_values_and_items_are_views_of_all_tiers(place):
+    """As those of stock's dict are: sets can be made with them, and they have a length."""
+
+    async def job(client, a, b):
+        large = client.submit(tasks.make, 1, workers=[a.address], key="large")
+        small = client.submit(lambda: 7, workers=[b.address], key="small")
+        total = client.submit(tasks.total, large, workers=[b.address], key="total")
+        await wait([large, small, total])
+        data = b.data
+        assert "large" in data.shared and data.keys() & {"large", "small", "x"} == {"large",
+                                                                                    "small"}
+        assert len(data.values()) == len(data.items()) == len(data) == 3
+        assert {key: value for key, value in data.items() if key != "large"} == {
+            "small": 7, "total": await total}
+        assert sum(value is data["large"] for value in data.values()) == 1
+
+    together(place, job)

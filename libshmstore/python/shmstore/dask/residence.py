@@ -33,7 +33,8 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator, MutableMapping
+from collections.abc import (Collection, ItemsView, Iterable, Iterator, KeysView, MutableMapping,
+                             ValuesView)
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Union
@@ -154,14 +155,14 @@ class SharedBuffer(SpillBuffer):
     def __iter__(self) -> Iterator[Key]:
         return chain(super().__iter__(), iter(list(self.shared)))
 
-    def keys(self) -> Iterator[Key]:  # type: ignore[override]
-        return iter(self)
+    def keys(self) -> KeysView[Key]:
+        return KeysView(self)
 
-    def values(self) -> Iterator[object]:  # type: ignore[override]
-        return chain(super().values(), (self[key] for key in list(self.shared)))
+    def values(self) -> _Values:
+        return _Values(self)
 
-    def items(self) -> Iterator[tuple[Key, object]]:  # type: ignore[override]
-        return chain(super().items(), ((key, self[key]) for key in list(self.shared)))
+    def items(self) -> _Items:
+        return _Items(self)
 
     def __str__(self) -> str:
         return f"SharedBuffer<{self.fast}, shared: {len(self.shared)}, {self.slow}>"
@@ -505,6 +506,24 @@ class SharedBuffer(SpillBuffer):
             return False
         self._enter(key, entry, rid)
         return True
+
+
+class _Items(ItemsView["Key", object]):
+    """Those of a SharedBuffer; to go through them changes no order of private values."""
+
+    _mapping: SharedBuffer
+
+    def __iter__(self) -> Iterator[tuple[Key, object]]:
+        data = self._mapping
+        return chain(data.fast.items(), data.slow.items(),
+                     ((key, data[key]) for key in list(data.shared)))
+
+
+class _Values(ValuesView[object]):
+    _mapping: SharedBuffer
+
+    def __iter__(self) -> Iterator[object]:
+        return (value for _, value in self._mapping.items())
 
 
 class DictResidence:

@@ -215,18 +215,21 @@ missing_hooks = missing_of(P2P)
 
 
 def each_run(worker: Worker, take: Callable[[Run], object]) -> None:
-    """take(run) of each run that this worker will have, before a shard of it comes or
-    goes. Once of each worker."""
+    """take(run) of each run that this worker will have and whose shards wait on disk, before one
+    comes or goes. Once of each worker. Those that wait in memory must not share theirs: it would
+    stay until the last output has been made."""
     plugin: Any = worker.plugins.get("shuffle")
     if missing_hooks or plugin is None:
         return
+    from distributed.shuffle._disk import DiskShardsBuffer
+
     manager = plugin.shuffle_runs
     refresh = manager._refresh
     taken: weakref.WeakSet[Run] = weakref.WeakSet()
 
     async def refreshed(*args: object, **kwargs: object) -> Run:
         run: Run = await refresh(*args, **kwargs)
-        if run not in taken:
+        if run not in taken and isinstance(run._disk_buffer, DiskShardsBuffer):
             taken.add(run)
             take(run)
         return run

@@ -134,6 +134,7 @@ P2P = _hooks("""
     distributed.shuffle._arrow: serialize_table(table) _INPUT_PARTITION_ID_COLUMN
     distributed.metrics: context_meter.digest_metric(label,value,unit)
     distributed.shuffle._comms: CommShardsBuffer(send,max_message_size)
+    distributed.shuffle._disk: DiskShardsBuffer
 """)
 
 #: Of what workers ask their scheduler (ask_scheduler).
