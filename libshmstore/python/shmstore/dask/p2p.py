@@ -60,31 +60,21 @@ class Shards:
             return await sending.stock(address, shards)
 
         async def send(address: str, shards: list[Shard]) -> Answer:
-            packed = ([] if packs is None else [shard for shard in shards if isinstance(
-                shard[1], Handle)])
-            if packs is None or not packed:
-                return await send_plain(address, shards)
             plain = [shard for shard in shards if not isinstance(shard[1], Handle)]
-            answer: Answer = {"status": "OK"}
-            if address == run.local_address:
-                for _, handle in packed:
-                    if (answer := await packs.take(handle.take())).get("status") != "OK":
-                        break
-            else:
-                # each by itself: a stock receiver must fail at once, before it
-                # takes any of it for received
-                for shard in packed:
-                    ticket = (self.exchange.handoff(key, shard[1].entry) if self.takes(address)
-                              else None)
-                    told = (None if ticket is None else await self._once(
-                        key, sending, address, ticket))
-                    if told is None:
-                        plain += await offload(packs.as_stock, [shard])
-                    elif told.get("status") != "OK":
-                        return told
-            if plain and answer.get("status") == "OK":
-                answer = await send_plain(address, plain)
-            return answer
+            for handle in [shard[1] for shard in shards if isinstance(shard[1], Handle)]:
+                assert packs is not None  # it made them
+                told: Answer | None = None
+                # each by itself: a stock receiver must fail at once, before it takes any of it for
+                # received
+                if address == run.local_address:
+                    told = await packs.take(handle.take())
+                elif self.takes(address) and (ticket := self.exchange.handoff(key, handle.entry)):
+                    told = await self._once(key, sending, address, ticket)
+                if told is None:
+                    plain.append(await offload(packs.as_stock, handle))
+                elif told.get("status") != "OK":
+                    return told
+            return await send_plain(address, plain) if plain else {"status": "OK"}
 
         async def received(data: Any) -> Answer:
             if isinstance(data, Handle) and data.kind == MADE:
@@ -99,8 +89,8 @@ class Shards:
 
         sending.through(send, _MESSAGE)
         run.receive = received  # type: ignore[assignment, method-assign]
-        if packs is not None and splitting is not None:
-            splitting.through(packs.split)
+        if packs is not None:
+            run._shard_partition = packs.split  # type: ignore[method-assign]
 
     def takes(self, worker: str) -> bool:
         """Whether shards may go to another worker by link."""
@@ -172,7 +162,7 @@ class Packs:
         self._splitting = splitting
 
     def split(self, data: object, partition_id: Id) -> dict[str, Shard]:
-        """In place of stock's: {worker: (partition_id, handle)}."""
+        """In place of stock's, in the thread of a task: {worker: (partition_id, handle)}."""
         parts = self._shards.guard.call("p2p", self._put, data, partition_id, key=self._key)
         return self._splitting.stock(data, partition_id) if parts is None else parts
 
@@ -193,9 +183,9 @@ class Packs:
         splitting.count(packed)
         return handles
 
-    def as_stock(self, packed: list[Shard]) -> list[Shard]:
-        """As stock would send them."""
-        return [self._splitting.as_stock(*self._mapped(handle.take())) for _, handle in packed]
+    def as_stock(self, handle: Handle) -> Shard:
+        """As stock would send it."""
+        return self._splitting.as_stock(*self._mapped(handle.take()))
 
     def _mapped(self, entry: Entry) -> tuple[Id, list[Range], memoryview]:
         (id, index), memory = self._shards.map(entry)

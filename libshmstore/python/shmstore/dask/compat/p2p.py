@@ -273,11 +273,6 @@ class Splitting:
         self.worker_for: dict[Any, str] = dict(run.worker_for.items())
         self.workers = set(self.worker_for.values())
 
-    def through(self, split: Split) -> None:
-        """split(data, partition_id), in the thread of a task, returns {worker:
-        (partition_id, what goes to it)}."""
-        self._run._shard_partition = split
-
     def pack(self, data: object, partition_id: Id, at_least: int) -> dict[str, Packed] | None:
         """By worker; None where only stock can, or data are fewer bytes than at_least."""
         raise NotImplementedError
