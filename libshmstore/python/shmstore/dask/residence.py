@@ -163,11 +163,6 @@ class SharedBuffer(SpillBuffer):
     def items(self) -> Iterator[tuple[Key, object]]:  # type: ignore[override]
         return chain(super().items(), ((key, self[key]) for key in list(self.shared)))
 
-    def __str__(self) -> str:
-        return f"SharedBuffer<{self.fast}, shared: {len(self.shared)}, {self.slow}>"
-
-    __repr__ = __str__
-
     # -- memory runs short
 
     def fast_to_slow(self, key: Key, value: object) -> None:
