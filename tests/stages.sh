@@ -251,7 +251,7 @@ stage_asan() {
 # stage python alone, and so are, but for --long, the files that wait for time to pass, or look at
 # the programs as they are installed, and run there, too.
 stage_integration() {
-  local name left_out=(--ignore tests/integration/test_daemon_web.py)
+  local name left_out=(--ignore-glob 'tests/integration/test_daemon_web*.py')
   sanitizer_options
   build_sanitized || return 1
   if ((!long)); then
@@ -288,8 +288,8 @@ stage_python() {
   build_release || return 1
   ((!long)) || twice=(daemon_http admin_shell daemon_stage daemon_links
     daemon_restarts)
-  for name in deploy daemon_users daemon_web openmetrics big_pages admin_top processes \
-    daemon_client daemon_upcalls daemon_gate daemon_preempt_told daemon_actors \
+  for name in deploy daemon_users daemon_web daemon_web_pressure openmetrics big_pages admin_top \
+    processes daemon_client daemon_upcalls daemon_gate daemon_preempt_told daemon_actors \
     daemon_actors_pressed daemon_peers profiles "${twice[@]}"; do
     files+=("tests/integration/test_$name.py")
   done

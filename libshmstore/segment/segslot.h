@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segslot.h: the steps of the protocol (docs/segments.md "Who may do what"): the owner's changes of
- * a slot, how an object comes to a second holder and how a holder lets go of it, and what is given
- * back for the dead.
+ * segslot.h: the steps of the protocol (docs/segments.md "Rights of each holder"): the owner's
+ * changes of a slot, how an object comes to a second holder and how a holder lets go of it, and
+ * what is given back for the dead.
  *
  * Each function is a short row of single accesses, which SIGKILL may end after any of them. A
  * store's threads take its lock around them. A store counts privately what it has in a slot (a

@@ -6,47 +6,20 @@ import itertools
 import json
 import os
 import re
-import select
-import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from admin_asked import Watch, by_name, host, partition  # noqa: F401
 from admin_support import (ADMIN, NOBODY, SOURCE, Admin, actors, bare, environment,  # noqa: F401
                            members, needs_root, terminal)
-from daemon import Closed, Daemon, wait_for
+from daemon import Closed, wait_for
 from test_admin_shell import complete
 
 MIB = 1 << 20
 QUERY_COMMANDS = ("status", "workers", "quota")
-
-
-@pytest.fixture
-def host(bare):
-    """A partition, a daemon that watches it, and shmstore-admin that asks it:
-    host.admin, host.daemon."""
-
-    class Host:
-        pass
-
-    h = Host()
-    h.path = str(bare)
-    Admin(bare)("init")
-    with Daemon(bare) as h.daemon:
-        h.admin = Admin(bare, env={"SHMSTORE_SOCKET": h.daemon.socket})
-        yield h
-
-
-def partition(document):
-    assert len(document["partitions"]) == 1
-    return document["partitions"][0]
-
-
-def by_name(document):
-    return {w["name"]: w for w in partition(document)["workers"]}
 
 
 def rows(text):
@@ -54,57 +27,6 @@ def rows(text):
     lines = [line for line in text.splitlines() if line]
     start = next(i for i, line in enumerate(lines) if line.split()[0].isupper() and i > 0)
     return [line.split()[0] for line in lines[start + 1:]]
-
-
-class Watch:
-    """A running "watch --json"."""
-
-    def __init__(self, host, *options, words=("--json",)):
-        self.process = subprocess.Popen([str(ADMIN), *words, "watch", *map(str, options)],
-                                        stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, env=environment(**host.admin.env))
-        self.buffer = b""
-
-    def begun(self, host):
-        """Waits until it tells what happens."""
-        wait_for("the watch", lambda: host.admin("set", "soft=31MiB") and
-                 select.select([self.process.stdout], [], [], 0.1)[0])
-
-    def line(self, timeout=120):
-        deadline = time.monotonic() + timeout
-        while b"\n" not in self.buffer:
-            assert select.select([self.process.stdout], [], [],
-                                 max(0, deadline - time.monotonic()))[0], "no event in time"
-            data = os.read(self.process.stdout.fileno(), 65536)
-            assert data, f"watch ended: {self.process.communicate()}"
-            self.buffer += data
-        line, self.buffer = self.buffer.split(b"\n", 1)
-        return line.decode()
-
-    def event(self, name, /, **fields):
-        """The next event of that name with those fields; others are passed over."""
-        while True:
-            e = json.loads(self.line())
-            if e["event"] == name and all(e.get(k) == v for k, v in fields.items()):
-                return e
-
-    def end(self, number=signal.SIGINT):
-        self.process.send_signal(number)
-        return self.wait()
-
-    def wait(self):
-        out, err = self.process.communicate(timeout=120)
-        return self.process.returncode, out, err.decode()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self.process.stderr.close()
 
 
 # ---- status, workers, quota ----------------------------------------------------------------------
@@ -268,104 +190,6 @@ def test_users_see_their_own(host, actors):
     assert "another user's" in r.err
     assert not any("of-root" in line for line in nobody("--json", "watch", "--since", "0", "-n",
                                                         "1", partition=False).out.splitlines())
-
-
-# ---- watch ---------------------------------------------------------------------------------------
-
-
-def test_watch_tells_what_happens(host, actors):
-    with Watch(host) as w:
-        w.begun(host)
-        actor = actors(host.admin, "s", "-")
-        came = w.event("store-came", name="s")
-        assert (came["pid"] == actor.pid and came["path"] == f"{host.path}/stores/s" and
-                abs(came["time"] - time.time()) < 60)
-        actor.kill()
-        went, reaped = w.event("store-went", name="s"), w.event("store-reaped", name="s")
-        assert came["sequence"] < went["sequence"] < reaped["sequence"]
-        host.admin("set", "soft=32MiB")
-        w.event("limit-set")
-        code, out, err = w.end()
-        assert (code, err) == (0, "") and (out == b"" or out.endswith(b"}\n"))
-    assert not Path(came["path"]).exists()
-
-
-def test_watch_goes_on_where_it_was(host, actors):
-    for name in ("a", "b", "c"):
-        actors(host.admin, name, "-")("close")
-    wait_for("the last one", lambda: not by_name(host.admin.json("workers")))
-    last = host.admin.json("status")["daemon"]["events"]
-    n = sum(last.values())
-    lines = [json.loads(line) for line in host.admin("--json", "watch", "--since", "0", "--count",
-                                                     str(n)).out.splitlines()]
-    assert [e["sequence"] for e in lines] == list(range(1, n + 1))
-    middle = n // 2
-    rest = host.admin("--json", "watch", "--since", middle, "-n", str(n - middle)).out.splitlines()
-    assert [json.loads(line) for line in rest] == lines[middle:]
-    came = [e for e in lines if e["event"] == "store-came"]
-    only = host.admin("--json", "watch", "--since=0", "--events=store-came",
-                      f"--count={len(came)}").out.splitlines()
-    assert ([json.loads(line) for line in only] == came and {e["name"] for e in came} == {
-        "a", "b", "c"})
-    text = host.admin("watch", "--since=0", "--events=store-came",
-                      f"--count={len(came)}").out.splitlines()
-    assert (all(re.match(r"\d\d:\d\d:\d\d store-came  partition=", line) for line in text) and
-            len(text) == len(came))
-
-
-def test_watch_ends(host, actors):
-    r = host.admin("watch", "--events", "store-came,frobnicated", code=1)
-    assert '"frobnicated" is no event; there are: daemon-started, store-came' in r.err
-    with Watch(host, "--since", 0) as w:
-        w.event("daemon-started")
-        host.daemon.stop()
-        code, _, err = w.wait()
-        assert code == 1 and err.startswith("shmstore-admin: ")
-    host.daemon.restart()
-    with Watch(host, "--since", 0) as w:
-        w.event("daemon-started")
-        host.daemon.kill()
-        code, _, err = w.wait()
-        assert code == 1 and f"no daemon answers at {host.daemon.socket}" in err
-    host.daemon.restart()
-
-
-def test_a_full_ring_reaches_a_slow_reader(host):
-    """More than may wait for a client: it is sent on as the client reads, and
-    nothing is lost or twice."""
-    kept, spare = 1024, "x" * 900
-    with host.daemon.wire() as w:
-        for i in range(kept + 100):
-            assert w.call("SET", 0,
-                          tail=f"label.{i}{spare[:100]}.soft=1MiB".encode()).name == "DONE"
-    last = host.admin.json("status")["daemon"]["events"]["limit-set"] + 1  # and daemon-started
-    with host.daemon.wire() as w:
-        assert w.call("WATCH", 0).name == "DONE"
-        host.admin("set", "soft=1MiB")  # while the ring waits for us
-        wait_for("the daemon to be done with us", lambda: host.admin.json("status"))
-        numbers = []
-        while not numbers or numbers[-1] < last + 1:
-            m = w.unasked.pop(0) if w.unasked else w.receive()
-            assert m.name == "EVENT"
-            numbers.append(m.values[0])
-    assert numbers == list(range(numbers[0], last + 2)) and len(numbers) in (kept, kept + 1)
-
-
-def test_a_number_of_an_earlier_life_means_from_now_on(host):
-    with host.daemon.wire() as w:
-        assert w.call("WATCH", 10**9).name == "DONE"
-        host.admin("set", "soft=1MiB")
-        assert json.loads(w.receive().text)["event"] == "limit-set"
-
-
-def test_watch_stops_with_its_reader(host):
-    """As in "watch | head -1": the writer ends when there is nobody to read."""
-    with Watch(host, "--since", 0) as w:
-        w.event("daemon-started")
-        w.process.stdout.close()
-        host.admin("set", "soft=1MiB")
-        assert w.process.wait(30) != 0
-        w.process.stdout = open(os.devnull, "rb")  # closed again at the end
 
 
 # ---- reap ----------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attacks that once succeeded (docs/security.md, "Faults of 0.1.0"), each tried by one of
+"""The attacks that once succeeded (CHANGELOG.md, "Security" of 0.2.0), each tried by one of
 three users against the others."""
 import ctypes
 import mmap

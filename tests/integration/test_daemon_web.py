@@ -1,60 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dashboard in a real Chromium: what it shows is to the byte what shmstore-admin says; it
-lives; it is readable in the light, in the dark and on a phone; nothing leaves the host. Screenshots
-are kept in <build>/screenshots."""
+lives; it is readable in the light, in the dark and on a phone; nothing leaves the host."""
 import os
-import re
 import subprocess
 import tempfile
 
 import browser as chromium
 import pytest
-import test_profiles as profiles
 import webscene
-from actorscene import Process, log
 from arbwire import Client
-from daemon import ACTORD, wait_for
+from daemon import wait_for
 from fixture import BUILD
-from gatehost import WAIT, send
-from test_daemon_preempt import KILL, Worker, fill, preemption
-from test_daemon_pressure import gate, memory, text
+from webpage import CONTRASTS, DARK, LIGHT, Page, shared_browser  # noqa: F401
 from webscene import MIB, TERMS, WORKER
 
 pytestmark = pytest.mark.skipif(chromium.MISSING is not None, reason=chromium.MISSING or "")
-SCREENSHOTS = BUILD / "screenshots"
-LIGHT, DARK = "rgb(244, 245, 247)", "rgb(18, 22, 27)"
-
-# Everything with exact bytes on the page, as an object.
-FIGURES = """
-const number = (e) => e && e.dataset.bytes !== undefined ? Number(e.dataset.bytes) : null;
-const bytes = (e) => number(e.querySelector('[data-bytes]'));
-const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr[data-row]`)];
-const cells = (tr) => Object.fromEntries([...tr.cells].filter((td) => td.dataset.column).map(
-  (td) => [td.dataset.column, td.querySelector('[data-bytes]') ? bytes(td) : td.textContent]));
-const table = (id) => Object.fromEntries(rows(id).map((tr) => [tr.dataset.row, cells(tr)]));
-const terms = (of) => Object.fromEntries(
-  [...document.querySelectorAll('#equation tr[data-term]')].map((tr) => [tr.dataset.term, of(tr)]));
-const survey = document.getElementById('survey').textContent;
-return {
-  used: number(document.getElementById('used')), ghosts: number(document.getElementById('ghosts')),
-  survey: Number((survey.match(/^Survey ([\\d\\u202f]+)/) || ['', '0'])[1].replace(/\\D/g, '')),
-  terms: terms(bytes), shown: terms((tr) => tr.querySelector('.exact').textContent),
-  workers: table('workers'), holders: table('holders'), users: table('users'),
-  limits: Object.fromEntries([...document.querySelectorAll('#quota [data-row]')].map((row) => [
-    row.dataset.row, Object.fromEntries(
-      [...row.querySelectorAll('[data-name]')].map((e) => [e.dataset.name, number(e)]))])),
-  events: [...document.querySelectorAll('#events li')].map((li) => li.dataset.event),
-};"""
-
-
-@pytest.fixture(scope="module")
-def shared_browser():
-    SCREENSHOTS.mkdir(exist_ok=True)
-    browser = chromium.Browser()
-    try:
-        yield browser
-    finally:
-        browser.quit()
 
 
 @pytest.fixture
@@ -69,65 +29,6 @@ def scene(plain_cluster, monkeypatch):
         scene.end()
     finally:
         daemon.close()
-
-
-class Page:
-    """The dashboard of a daemon."""
-
-    def __init__(self, browser, daemon, width=1280, height=900, scheme="light"):
-        self.browser, self.daemon = browser, daemon
-        self.origin = f"http://127.0.0.1:{daemon.port}"
-        browser.get("about:blank")
-        browser.log("browser")
-        browser.requests()
-        browser.resize(width, height)
-        browser.scheme(scheme)
-        browser.get(f"{self.origin}/")
-        self.wait("document.body.className === 'is-live' && document.querySelector('#equation tr')",
-                  "the first figures")
-
-    def run(self, expression):
-        return self.browser.run(f"return {expression}")
-
-    def wait(self, expression, what=None):
-        return self.browser.wait(f"return {expression}", what=what)
-
-    def figures(self):
-        return self.browser.run(FIGURES)
-
-    def surveyed(self):
-        """Waits until the page shows a survey that began after this call."""
-        sequence = webscene.settle(self.daemon)["sequence"]
-        return wait_for("the page's survey", lambda: (now := self.figures())["survey"] >=
-                        sequence and now)
-
-    def screenshot(self, name):
-        self.browser.screenshot(SCREENSHOTS / f"{name}.png")
-
-    def was_late(self):
-        """Whether the daemon's loop was late by more than a second since its start: it is
-        unwell then, for ten seconds."""
-        counts = dict(re.findall(r'^shmstored_loop_lateness_seconds_bucket\{le="([^"]+)"\} (\d+)',
-                                 self.daemon.get("/metrics"), re.M))
-        return int(counts["+Inf"]) > int(counts["1.0"])
-
-    def unwell(self):
-        """The browser's messages, since it was asked last, of answers 503 to /healthz;
-        it may have no others."""
-        messages = [m["message"] for m in self.browser.log("browser")]
-        assert all("/healthz" in message and "503" in message for message in messages), messages
-        return messages
-
-    def end(self):
-        """Nothing left the host, and the console is empty."""
-        urls = [url for url in self.browser.requests() if not url.startswith(
-            ("data:", "about:", "chrome:", "chrome-"))]
-        assert urls and all(url.startswith(f"{self.origin}/") for url in urls), (
-            [url for url in urls if not url.startswith(self.origin)])
-        fetched = self.run("performance.getEntriesByType('resource').map((e) => e.name)")
-        assert fetched and all(url.startswith(f"{self.origin}/") for url in fetched)
-        messages = self.unwell()
-        assert not messages or self.was_late(), messages
 
 
 @pytest.fixture
@@ -297,145 +198,9 @@ def test_disk_tier_is_shown_where_there_is_one(page, scene):
         page.wait(hidden, "that there is none")
 
 
-@pytest.fixture
-def pressed(plain_cluster, monkeypatch):
-    """A daemon that watches a made-up host of 128 MiB, and two processes that run tasks there."""
-    monkeypatch.setenv("SHMSTORE_SOCKET", "")
-    more = text(host_total="128MiB", preempt="shm", preempt_grace="300ms",
-                preempt_term="300ms").replace("interval = 20ms", "interval = 100ms")
-    daemon = webscene.start(plain_cluster.place.path, more=more + "\n")
-    workers = []
-    try:
-        for level in ("NEVER", "HIGH"):
-            workers.append(Worker(daemon, level))
-            fill(daemon, workers[-1], 30)
-        yield daemon, *workers
-    finally:
-        for worker in workers:
-            worker.close()
-        daemon.close()
-
-
-# Where the lines are, in pixels from the top, and what the legend says of each.
-MARKS = """
-const y = (e) => Number(e.getAttribute('y1'));
-const zero = Math.max(...[...document.querySelectorAll('#host-chart .grid')].map(y));
-return Object.fromEntries(['kill', 'gate', 'low'].map((name) => [name, {
-  above: zero - y(document.querySelector(`#host-chart .m-${name}`)),
-  bytes: Number(document.querySelector(`#host-legend .m-${name} ~ .value`).dataset.bytes)}]));"""
-
-
-def look_at_part(browser, page, part):
-    """In both widths and schemes: it can be read, nothing is cut off, and
-    there is a picture of it."""
-    for width, height in ((1280, 900), (360, 740)):
-        browser.resize(width, height)
-        assert page.run("document.documentElement.scrollWidth") == width, (
-            "the page scrolls sideways")
-        for scheme in ("light", "dark"):
-            browser.scheme(scheme)
-            page.wait(f"getComputedStyle(document.body).backgroundColor === "
-                      f"'{LIGHT if scheme == 'light' else DARK}'", scheme)
-            assert browser.run(CONTRASTS) == [], (width, scheme)
-            browser.run(f"document.getElementById('{part}-part').scrollIntoView()")
-            page.screenshot(f"dashboard-{part}-{width}-{scheme}")
-
-
-def test_the_hosts_memory_its_gate_and_who_gave_way(shared_browser, pressed):
-    daemon, never, high = pressed
-    page = Page(shared_browser, daemon)
-    page.wait("!document.getElementById('host-part').hidden && "
-              "document.querySelectorAll('#host-chart path.area').length === 3", "its chart")
-    marks, said = page.browser.run(MARKS), memory(daemon)
-    assert {name: mark["bytes"] for name, mark in marks.items()} == {
-        name: said[name] for name in marks}
-    (kill, gated, low) = (marks[name] for name in ("kill", "gate", "low"))
-    assert kill["above"] > gated["above"] > low["above"] > 0
-    assert all(abs(mark["above"] / mark["bytes"] * kill["bytes"] - kill["above"]) < 0.01
-               for mark in marks.values()), "the lines are to scale"
-    used = "Number(document.querySelector('#host-legend .s-used ~ .value').dataset.bytes)"
-    assert abs(page.run(used) - said["used"]) < MIB
-    with daemon.wire() as wire:
-        send(wire, form=WAIT, declared=100 * MIB)
-        page.wait("document.getElementById('gate-line').dataset.waiting === '1'",
-                  "the one that waits")
-        page.wait("/2 tasks run · 1 waits, the oldest for [2-9] "
-                  "s/.test(document.getElementById('gate-line').textContent)", "how long it waits")
-        assert page.run(
-            "document.getElementById('gate').textContent") == f"gate {gate(daemon)['state']}"
-        assert page.run("document.getElementById('h-preempted').hidden") is True
-        never.tell(f"grow {(KILL - memory(daemon)['used']) // MIB + 2}")
-        high.process.wait(60)
-        page.wait("!!document.querySelector('#preempted tbody .tag') && "
-                  "document.querySelector('#preempted tbody .tag').textContent === 'ended'",
-                  "who gave way")
-    (recent,) = preemption(daemon)["recent"]
-    (row,) = page.run("[...document.querySelectorAll('#preempted tbody tr')].map((tr) => "
-                      "Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, "
-                      "td.textContent])))")
-    assert (row["PID"], row["Tasks"], row["Why"], row["Try again"]) == (
-        str(high.pid), "1", recent["why"], "after 1 s")
-    assert page.run("Number(document.querySelector('#preempted [data-label=Frees] "
-                    "[data-bytes]').dataset.bytes)") == recent["bytes"] > 25 * MIB
-    page.wait("document.getElementById('host-of').textContent.includes('1 time above what "
-              "preempts')", "how often it was above")
-    assert {"preempt", "admission", "memory"} <= set(page.figures()["events"])
-    look_at_part(shared_browser, page, "host")
-    assert page.run("[...document.querySelectorAll('#preempted td')].every((td) => "
-                    "td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
-    page.end()
-    shared_browser.get("about:blank")
-
-
-CELLS = ("[...document.querySelectorAll('#%s tbody tr')].map((tr) => "
-         "Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, td.textContent])))")
-BARS = ("[...document.querySelectorAll('#kinds [data-label=\"%s\"] rect')].map((r) => "
-        "Number(r.dataset.value))")
-
-
-def test_actors_and_what_tasks_use(shared_browser, plain_cluster, tmp_path, monkeypatch):
-    monkeypatch.setenv("SHMSTORE_SOCKET", "")
-    more = (f'profile {{ private = conservative\n directory = "{tmp_path}" }}\npeers {{ name = '
-            f'here\n listen = "{tmp_path}/peers" }}\n')
-    daemon = webscene.start(plain_cluster.place.path, more=more, program=ACTORD)
-    process = Process(daemon, plain_cluster.place.path, "first", log("tally", 8192))
-    try:
-        page = Page(shared_browser, daemon)
-        page.wait("document.querySelectorAll('#actors tbody tr').length === 1", "the actor")
-        assert page.run("document.getElementById('kinds-part').hidden") is True
-        (row,) = page.run(CELLS % "actors")
-        assert row == {"Actor": "tally", "User": row["User"], "State": "active",
-                       "Where": f"first, process {process.pid}", "Waiting": "0", "Running": "0",
-                       "Copies": "none"}
-        assert "this daemon is here, and alone" in page.run(
-            "document.getElementById('actors-line').textContent")
-        kind = ("python", "join<b>", "Tables#7")
-        with daemon.wire() as wire:
-            for task in range(8):
-                profiles.run(wire, task + 1, kind, (100 if task < 6 else 800) * MIB)
-        page.wait("document.querySelectorAll('#kinds tbody tr').length === 2",
-                  "the kind, and its class")
-        row = next(r for r in page.run(CELLS % "kinds") if r["Kind"] == "join<b> (Tables#7)")
-        assert (row["Tasks"], row["Peak"], row["Next"], row["Average"]) == (
-            "8", "800\u00a0MiB", "800\u00a0MiB", "275\u00a0MiB")
-        steps = page.run(BARS % "Distribution")
-        # from 96 to 768 MiB: three powers of two, in four steps each
-        assert [n for n in steps if n] == [6, 2, 6, 2] and len(steps) == 2 * 13
-        look_at_part(shared_browser, page, "actors")
-        process.kill()
-        page.wait("document.getElementById('actors').tBodies[0].rows.length === 0", "its end")
-        page.end()
-        shared_browser.get("about:blank")
-    finally:
-        if process.popen.poll() is None:
-            process.kill()
-        daemon.close()
-
-
 def test_a_host_that_nobody_watches_is_not_shown(page):
     page.surveyed()
     assert page.run("document.getElementById('host-part').hidden") is True
-
 
 
 def test_light_and_dark(page, shared_browser):
@@ -466,30 +231,6 @@ def test_light_and_dark(page, shared_browser):
         shared_browser.scheme(scheme)
         page.wait(f"{background} === '{LIGHT if scheme == 'light' else DARK}'")
         assert shared_browser.run(CONTRASTS) == [], scheme
-
-
-CONTRASTS = """
-const channels = (color) => color.match(/[\\d.]+/g).map(Number);
-const luminance = (color) => channels(color).slice(0, 3).map((c) => c / 255)
-  .map((c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
-  .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
-const behind = (e) => {
-  for (; e; e = e.parentElement) {
-    const c = getComputedStyle(e).backgroundColor, a = channels(c);
-    if (a.length < 4 || a[3] > 0) return c;
-  }
-  return 'rgb(255,255,255)';
-};
-const poor = [];
-for (const e of document.querySelectorAll('main *, header *, footer *, #away')) {
-  if (e.closest('svg') || !e.checkVisibility() ||
-    ![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
-  const [x, y] = [luminance(getComputedStyle(e).color), luminance(behind(e))].sort((a, b) => b - a);
-  const contrast = (x + .05) / (y + .05);
-  const what = `${e.tagName}.${e.className} ${e.textContent.trim().slice(0, 20)}`;
-  if (contrast < 4.5) poor.push(`${what} ${contrast.toFixed(2)}`);
-}
-return poor;"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

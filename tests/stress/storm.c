@@ -13,7 +13,6 @@
  */
 #include "storm.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -42,7 +41,6 @@
 #define KILL_EVERY_MS      40u /* on average */
 #define RECONCILE_EVERY_MS 1000u
 #define REST_EVERY         2u /* times that all were stopped */
-#define REST_MS            120000u
 /* less than what a call waits for somebody who was stopped; a loaded host may make it more */
 #define STOP_MS            400u
 #define ASK_MS             60000u
@@ -104,7 +102,7 @@ unsigned storm_pick(struct run *r, unsigned n)
 	return (unsigned)(r->random % n);
 }
 
-static int in_child(struct run *r, int (*step)(struct run *r))
+int storm_in_child(struct run *r, int (*step)(struct run *r))
 {
 	pid_t pid = fork();
 	if (pid < 0)
@@ -136,7 +134,7 @@ static int in_child_as(struct run *r, unsigned worker, int (*step)(struct run *r
 {
 	storm_as = worker;
 	step_as = step;
-	return in_child(r, become_step);
+	return storm_in_child(r, become_step);
 }
 
 /* Uses the tier once: the files that its first use leaves are there then. */
@@ -279,100 +277,6 @@ static void reap(struct run *r, unsigned i, bool killed)
 		storm_fail(&r->st, "worker %u ended with status 0x%x", i, status);
 }
 
-/* ---- everybody ------------------------------------------------------------------------------- */
-
-/* The state of a process, as /proc says it; 0: it is gone. */
-static char state_of(pid_t pid)
-{
-	char path[64], text[512];
-	const char *end;
-	FILE *f;
-	size_t n;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	n = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[n] = '\0';
-	end = strrchr(text, ')');
-	return end && end[1] == ' ' ? end[2] : 0;
-}
-
-/* Sends it to all of this sandbox but ourselves; workers' children and the daemon too. Returns
- * how many are not stopped. */
-static unsigned signal_all(int signal)
-{
-	DIR *dir = opendir("/proc");
-	struct dirent *e;
-	unsigned n = 0;
-
-	while (dir && (e = readdir(dir)) != NULL) {
-		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
-		char state = pid > 1 && pid != getpid() ? state_of(pid) : 0;
-
-		if (!state || state == 'Z' || state == 'X')
-			continue;
-		n += state != 'T';
-		kill(pid, signal);
-	}
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
-static void stop_all(struct run *r)
-{
-	uint64_t end_ms = storm_now_ms() + REST_MS;
-
-	/* Again: one may have made another just before it was stopped. */
-	while (signal_all(SIGSTOP))
-		if (storm_now_ms() > end_ms) {
-			storm_fail(&r->st, "some processes do not stop");
-			return;
-		}
-}
-
-void storm_stand_still(struct run *r)
-{
-	for (unsigned i = 0; i < STORM_WORKERS; i++)
-		r->st.shared->n_stopped[i]++;
-	stop_all(r);
-	in_child(r, storm_reconcile_step);
-	r->n_reconciled++;
-	signal_all(SIGCONT);
-	memset(r->stopped_until_ms, 0, sizeof(r->stopped_until_ms));
-}
-
-/* Killed ones have been started again, stopped ones go on: all come to rest. */
-static void rest_and_compare(struct run *r)
-{
-	unsigned n = STORM_WORKERS * (r->options->writers ? STORM_THREADS : STORM_THREADS - 1);
-	uint64_t end_ms = storm_now_ms() + REST_MS;
-
-	for (unsigned i = 0; i < STORM_WORKERS; i++) {
-		kill(r->pids[i], SIGCONT);
-		r->stopped_until_ms[i] = 0;
-	}
-	r->st.shared->n_resting = 0;
-	r->st.shared->rest = true;
-	while (r->st.shared->n_resting < n && !r->st.shared->failed) {
-		if (storm_now_ms() > end_ms)
-			storm_fail(&r->st, "%u threads of %u do not come back from a call",
-				   n - r->st.shared->n_resting, n);
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-	if (!r->st.shared->failed)
-		in_child(r, storm_ledger_step);
-	r->n_rests++;
-	r->st.shared->rest = false;
-	while (r->st.shared->n_resting && !r->st.shared->failed)
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
-/* ---- the end --------------------------------------------------------------------------------- */
-
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
 static void daemon_failed(struct run *r, const char *wrong)
@@ -479,11 +383,11 @@ static void blow_for_a_time(struct run *r)
 			storm_stand_still(r);
 			if (r->options->ledgers && r->n_reconciled % REST_EVERY == 0 &&
 			    !r->st.shared->failed)
-				rest_and_compare(r);
+				storm_rest_and_compare(r);
 			reconcile_at = storm_now_ms() + RECONCILE_EVERY_MS;
 		}
 	}
-	signal_all(SIGCONT);
+	storm_signal_all(SIGCONT);
 }
 
 static void blow(struct run *r)
@@ -527,7 +431,7 @@ static void settle(struct run *r)
 	     i < r->options->n_users && r->options->n_users > 1 && !r->st.shared->failed; i++)
 		in_child_as(r, i, storm_gc_step);
 	if (!r->st.shared->failed)
-		in_child(r, storm_settle_step);
+		storm_in_child(r, storm_settle_step);
 }
 
 static void say(const struct run *r, uint64_t total)
@@ -593,7 +497,7 @@ static int body(const char *mount, void *arg)
 		if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, r.st.mailbox[i]) < 0)
 			return 2;
 	setenv("SHMSTORE_SOCKET", "/nonexistent/shmstored", 1);
-	in_child(&r, make_partition);
+	storm_in_child(&r, make_partition);
 	char *bare = sandbox_tree(mount);
 	struct sandbox_used before = sandbox_used(mount);
 	if (!r.st.shared->failed && r.options->daemon && make_config(&r) == 0)

@@ -35,7 +35,14 @@ extern unsigned storm_as; /* the worker that a step in a child does its work as 
 /* Starts worker i. Its process is killed after that time; 0: it is not. */
 void storm_start(struct run *r, unsigned i, uint64_t killed_after_ns);
 unsigned storm_pick(struct run *r, unsigned n);
+/* Does a step in a child. Returns what it returned. */
+int storm_in_child(struct run *r, int (*step)(struct run *r));
+/* Sends it to all of this sandbox but ourselves; workers' children and the daemon too. Returns
+ * how many are not stopped. */
+unsigned storm_signal_all(int signal);
 void storm_stand_still(struct run *r);
+/* Killed ones have been started again, stopped ones go on: all come to rest. */
+void storm_rest_and_compare(struct run *r);
 /* Instead of a storm of some time: all workers but two, one that keeps its store and one that does
  * not, are killed over and over. */
 void storm_kill_many(struct run *r);

@@ -3,6 +3,20 @@
  * arbmodel.h: the arbiter's caller, who keeps books of its own and believes nothing: from messages,
  * outcomes, replies and the log it knows who waits, who owns which bytes and in which state each
  * context must be, and compares all of it after every message with what the arbiter says.
+ *
+ * The invariants, after each message:
+ *
+ * 1. 0 <= used <= capacity (after a pool shrank: nothing new until then); used is the sum of the
+ *    live reservations that are not spilled.
+ * 2. No context is BLOCKED whose request fits into free + reclaimable, unless the pool is closed
+ *    above it.
+ * 3. Parked (ALLOC, ALLOC_FREE, BLOCKED, BUFN) is exactly: one reply is withheld.
+ * 4. Never are all tasks certainly stalled, a context parked, and no reply on its way.
+ * 5. RETRY goes to none but the lowest BLOCKED of the stalled or hopeless; SPLIT to none but the
+ *    best BUFN.
+ * 6. Every call completes exactly once; nothing is sent to a context that was removed.
+ * 7. RETRIES and SPLITS delivered are the sums of those of all tasks.
+ * 8. The log, replayed, gives the states.
  */
 #ifndef ARBMODEL_H
 #define ARBMODEL_H

@@ -164,11 +164,6 @@ class SharedBuffer(SpillBuffer):
     def items(self) -> _Items:
         return _Items(self)
 
-    def __str__(self) -> str:
-        return f"SharedBuffer<{self.fast}, shared: {len(self.shared)}, {self.slow}>"
-
-    __repr__ = __str__
-
     # -- memory runs short
 
     def fast_to_slow(self, key: Key, value: object) -> None:
