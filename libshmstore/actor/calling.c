@@ -98,8 +98,7 @@ static int post(struct shmstore *s, struct shms_call what, struct shmstore_actor
 		return -ENOMEM;
 	c->s = s;
 	c->q.reply = &c->reply;
-	r = shms_attach_needed(&s->attach) ? shms_request_post(&s->attach, &what, &c->q)
-					   : -ENOTCONN;
+	r = shms_request_begin(&s->attach, &what, &c->q);
 	if (r < 0) {
 		free(c);
 		return r == -ENOTCONN ? shms_acting_gone(s) : shms_error(r);

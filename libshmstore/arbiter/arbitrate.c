@@ -141,18 +141,12 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 {
 	SHMS_NO_CANCEL;
 	struct shms_call call = shms_arb_make_call(m, tail, generation);
-	struct shms_reply own;
-	struct shms_request q = {.reply = ret ? ret : &own};
-	int r;
-
+	struct shms_reply own, *reply = ret ? ret : &own;
 	/* Not shms_attach_call(): who is bound to a daemon that is late
 	 * must not take it for dead. */
-	if (!generation)
-		shms_arb_generation(s);
-	r = shms_request_post(&s->attach, &call, &q);
-	if (r == 0)
-		r = shms_request_wait(&s->attach, &q);
-	return shms_arb_judge(r, q.reply, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
+	int r = shms_request_ask(&s->attach, &call, reply);
+
+	return shms_arb_judge(r, reply, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
 }
 
 void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t generation)

@@ -134,6 +134,14 @@ int shms_reply_error(const struct shms_reply *reply)
 	return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
 }
 
+int shms_request_error(struct shms_attach *a, int r, const struct shms_reply *reply,
+		       const char *then)
+{
+	if (r == -ENOTCONN)
+		return shms_attach_absent(a, then);
+	return r < 0 ? shms_error(r) : shms_reply_error(reply);
+}
+
 int shms_request_post(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
 {
 	uint64_t until = 0, now;
@@ -182,7 +190,6 @@ static uint64_t look_after(struct shms_attach *a)
 bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint64_t until_ns)
 {
 	uint64_t look;
-	bool done;
 
 	SHMS_HELD(&a->lock);
 	while (!q->done && shms_now_mono_ns() < until_ns) {
@@ -190,8 +197,7 @@ bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint
 		if (!q->done)
 			shms_attach_wait(a, POLLIN, look < until_ns ? look : until_ns);
 	}
-	done = q->done;
-	return done;
+	return q->done;
 }
 
 int shms_request_wait(struct shms_attach *a, struct shms_request *q)
@@ -237,6 +243,20 @@ bool shms_attach_needed(struct shms_attach *a)
 	a->needed = a->state == SHMS_ATTACH_GREETING;
 	registered = a->state == SHMS_ATTACH_REGISTERED;
 	return registered;
+}
+
+int shms_request_begin(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
+{
+	return call->generation || shms_attach_needed(a) ? shms_request_post(a, call, q)
+							 : -ENOTCONN;
+}
+
+int shms_request_ask(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret)
+{
+	struct shms_request q = {.reply = ret};
+	int r = shms_request_begin(a, call, &q);
+
+	return r < 0 ? r : shms_request_wait(a, &q);
 }
 
 int shms_attach_absent(struct shms_attach *a, const char *then)

@@ -47,10 +47,7 @@ int shms_profile_names(const struct shmstore_profile_kind *kind, char ret[SHMS_P
 	return (int)(at - ret);
 }
 
-static int no_daemon(struct shmstore *s)
-{
-	return shms_attach_absent(&s->attach, "nothing is known of its tasks");
-}
+static const char UNKNOWN[] = "nothing is known of its tasks";
 
 static int call(struct shmstore *s, const struct wire_profile *m, const char *tail, size_t n,
 		struct wire_profiled *ret)
@@ -64,9 +61,7 @@ static int call(struct shmstore *s, const struct wire_profile *m, const char *ta
 	int r = shms_attach_registered(&s->attach) ? shms_attach_call(&s->attach, &what, &reply)
 						   : -ENOTCONN;
 
-	if (r < 0)
-		return r == -ENOTCONN ? no_daemon(s) : shms_error(r);
-	r = shms_reply_error(&reply);
+	r = shms_request_error(&s->attach, r, &reply, UNKNOWN);
 	if (r == 0 && ret)
 		memcpy(ret, reply.body.bytes, sizeof(*ret));
 	return r;
@@ -105,7 +100,7 @@ int shmstore_profile_sample(struct shmstore *s, uint32_t task, uint64_t private_
 	if (!task)
 		return shms_detail(-EINVAL, NULL, "0 is no task");
 	r = shms_request_post(&s->attach, &what, NULL);
-	return r == -ENOTCONN ? no_daemon(s) : r;
+	return r == -ENOTCONN ? shms_attach_absent(&s->attach, UNKNOWN) : r;
 }
 
 static void tell(struct wire_profile *m, uint64_t value, uint32_t flag, uint64_t *ret)
@@ -169,24 +164,6 @@ _Static_assert(SHMSTORE_STAGE_NAME == WIRE_STAGE_NAME && SHMSTORE_STAGE_WHOLE ==
 		       SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL,
 	       "the public numbers are the protocol's");
 
-/* A begin may be withheld: who waits for it must not take the daemon for dead, so it
- * is no shms_attach_call(). */
-static int ask(struct shmstore *s, const struct shms_call *what, struct shms_reply *reply)
-{
-	struct shms_request q = {.reply = reply};
-	int r = -ENOTCONN;
-
-	if (shms_attach_needed(&s->attach))
-		r = shms_request_post(&s->attach, what, &q);
-	if (r == 0)
-		r = shms_request_wait(&s->attach, &q);
-	if (r < 0)
-		return r == -ENOTCONN
-			       ? shms_attach_absent(&s->attach, "nobody divides memory for stages")
-			       : shms_error(r);
-	return shms_reply_error(reply);
-}
-
 static int call_staged(struct shmstore *s, struct shms_call *what,
 		       struct shmstore_stage_profile *ret)
 {
@@ -195,7 +172,10 @@ static int call_staged(struct shmstore *s, struct shms_call *what,
 	int r;
 
 	what->answer = WIRE_STAGED;
-	r = ask(s, what, &reply);
+	/* A begin may be withheld: who waits for it must not take the daemon for dead, so it
+	 * is no shms_attach_call(). */
+	r = shms_request_ask(&s->attach, what, &reply);
+	r = shms_request_error(&s->attach, r, &reply, "nobody divides memory for stages");
 	if (r < 0)
 		return r;
 	memcpy(&w, reply.body.bytes, sizeof(w));
