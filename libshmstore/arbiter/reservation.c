@@ -149,7 +149,7 @@ static int post_later(struct shmstore *s, struct shmstore_arb_context *c,
 		.reply = &later->reply, .ended = shms_arb_ended, .arg = later};
 	/* Before it is sent: it may end at once. */
 	c->later = later;
-	sent = shms_request_begin(&s->attach, call, &later->request);
+	sent = shms_request_begin(shms_attach_of(s), call, &later->request);
 	if (sent == 0)
 		return SHMSTORE_ARB_PENDING;
 	c->later = NULL;
@@ -174,7 +174,7 @@ static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *
 		r = post_later(s, c, &call, later);
 		return r == -ENOTCONN ? lost : r;
 	}
-	r = shms_request_ask(&s->attach, &call, &reply);
+	r = shms_request_ask(shms_attach_of(s), &call, &reply);
 	return shms_context_told(c, shms_arb_judge(r, &reply, lost));
 }
 

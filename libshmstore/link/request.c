@@ -17,18 +17,34 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
 #include <utlist.h>
 
 #include "attach.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "onwait.h"
 #include "sys.h"
 
 #define MS       SHMS_MS
 #define REPLY_NS (1000 * MS)
 #define QUIET_NS (5000 * MS)  /* without a word, before it is asked whether it lives */
 #define DEAD_NS  (20000 * MS) /* after that */
+
+static int (*_Atomic on_wait)(void);
+
+void shmstore_on_wait(int (*fn)(void))
+{
+	/* release: who calls it sees what it needs. */
+	atomic_store_explicit(&on_wait, fn, memory_order_release);
+}
+
+bool shms_interrupted(void)
+{
+	int (*fn)(void) = atomic_load_explicit(&on_wait, memory_order_acquire);
+
+	return fn && fn();
+}
 
 void shms_request_end(struct shms_attach *a, struct shms_request *q, int error)
 {
@@ -227,7 +243,7 @@ void shms_request_look(struct shms_attach *a)
 /* They wait for one that is slow, and say why there is none. */
 bool shms_attach_registered(struct shms_attach *a)
 {
-	return atomic_load_explicit(&a->generation, memory_order_relaxed) || shms_attach_again(a);
+	return shms_attach_generation(a) || shms_attach_again(a);
 }
 
 bool shms_attach_needed(struct shms_attach *a)

@@ -86,10 +86,15 @@ int shms_request_wait(struct shms_attach *a, struct shms_request *q);
 int shms_request_begin(struct shms_attach *a, const struct shms_call *call, struct shms_request *q);
 /* Begins the request, and waits for its end. */
 int shms_request_ask(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret);
-/* Waits for the end of q until then at most (CLOCK_MONOTONIC). True: it has ended, and q->error says how. */
+/* Waits for the end of q, until then at most (CLOCK_MONOTONIC). True: it has ended, and q->error
+ * says how. */
 bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint64_t until_ns);
 /* q's reply is not wanted any more. Afterwards it has ended, or never will. */
 void shms_request_withdraw(struct shms_attach *a, struct shms_request *q);
+/* The program may end a call that waits (shmstore_on_wait()): asks it. No lock is held: what it
+ * asks may wait for a thread that is in a call. */
+bool shms_interrupted(void);
+#define SHMS_INTERRUPT_NS UINT64_C(100000000) /* between two questions */
 /* Takes what has come, without waiting. */
 void shms_request_look(struct shms_attach *a);
 /* A descriptor that is readable when shms_request_look() has something to do, whatever the
