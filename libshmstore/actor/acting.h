@@ -11,10 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "handle.h"
-#include "request.h"
-
-#define SHMS_ACTING_MS UINT64_C(1000000)
+#include "attach.h"
+#include "opened.h"
 
 bool shms_acting_is_name(const char *name);
 int shms_acting_wrong_name(void);
@@ -35,9 +33,6 @@ static inline struct shms_call shms_acting_call(uint16_t type, uint16_t answer, 
 int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail,
 		     size_t n);
 int shms_acting_gone(struct shmstore *s);
-uint64_t shms_acting_until(uint64_t timeout_ms);
-
-/* ---- state.c --------------------------------------------------------------------------------- */
 
 /*
  * Hands the object of this key to another store: writes to ret_text, which has size bytes, what

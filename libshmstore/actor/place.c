@@ -23,7 +23,7 @@
 #include "sys.h"
 
 #define LEASE_MS 600000u /* of a saved state whose move has no time limit */
-#define AGAIN_MS UINT64_C(20)
+#define AGAIN_NS UINT64_C(20000000)
 
 _Static_assert((int)SHMSTORE_ACTOR_RUN == (int)WIRE_ACTOR_RUN &&
 		       (int)SHMSTORE_ACTOR_STOP == (int)WIRE_ACTOR_STOP &&
@@ -45,7 +45,7 @@ static void tell_done(struct shmstore_place *p, const char *name, struct wire_ac
 		shms_acting_call(WIRE_ACTOR_DONE, WIRE_DONE, &m, tail, (size_t)size);
 
 	if (size > 0)
-		(void)shms_request_post(&p->s->attach, &call, NULL);
+		(void)shms_request_post(shms_attach_of(p->s), &call, NULL);
 }
 
 /*
@@ -68,7 +68,7 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 		n = shms_placed_tail(p, e, tail);
 		call = shms_acting_call(WIRE_ACTOR_BORN, WIRE_DONE, &e->said, tail, (size_t)n);
 		call.generation = generation;
-		r = shms_request_post(&p->s->attach, &call, NULL);
+		r = shms_request_post(shms_attach_of(p->s), &call, NULL);
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (r == 0)
@@ -79,7 +79,7 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 static int ask(struct shmstore_place *p)
 {
 	static const struct wire_actor_next m = {0};
-	int r = shms_request_post(&p->s->attach,
+	int r = shms_request_post(shms_attach_of(p->s),
 				  &(struct shms_call){.type = WIRE_ACTOR_NEXT,
 						      .answer = WIRE_ACTOR_ORDER,
 						      .body = &m,
@@ -231,9 +231,9 @@ static int prepare(struct shmstore_place *p, struct shmstore_actor_order *ret)
 	uint64_t generation;
 	int r;
 
-	if (!shms_attach_registered(&p->s->attach))
+	if (!shms_attach_registered(shms_attach_of(p->s)))
 		return -ENOTCONN;
-	generation = atomic_load_explicit(&p->s->attach.generation, memory_order_relaxed);
+	generation = shms_attach_generation(shms_attach_of(p->s));
 	if (generation && generation != p->generation) {
 		if (take_left_over(p, ret))
 			return 1;
@@ -251,9 +251,9 @@ static bool pause_until(struct shmstore_place *p, uint64_t until_ns)
 
 	if (!left)
 		return false;
-	left = left < AGAIN_MS * SHMS_ACTING_MS ? left : AGAIN_MS * SHMS_ACTING_MS;
+	left = left < AGAIN_NS ? left : AGAIN_NS;
 	nanosleep(&(struct timespec){.tv_nsec = (long)left}, NULL);
-	(void)shms_attach_hurry(&p->s->attach);
+	(void)shms_attach_hurry(shms_attach_of(p->s));
 	return true;
 }
 
@@ -267,9 +267,9 @@ static int next_order(struct shmstore_place *p, uint64_t until_ns, struct shmsto
 			continue;
 		if (r != 0)
 			return r == -ENOTCONN ? 0 : r;
-		shms_request_look(&p->s->attach);
-		if (!shms_request_wait_until(&p->s->attach, &p->q, until_ns) &&
-		    !shms_request_wait_until(&p->s->attach, &p->q, 0))
+		shms_request_look(shms_attach_of(p->s));
+		if (!shms_request_wait_until(shms_attach_of(p->s), &p->q, until_ns) &&
+		    !shms_request_wait_until(shms_attach_of(p->s), &p->q, 0))
 			return 0;
 		p->asked = false;
 		if (p->q.error < 0)
@@ -296,7 +296,7 @@ int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms,
 		return shms_detail(-EBUSY, NULL,
 				   "another thread asks for orders of place %s: one at a time",
 				   p->name);
-	r = next_order(p, shms_acting_until(timeout_ms), ret);
+	r = next_order(p, shms_until_ns(timeout_ms), ret);
 	atomic_store(&p->asking, false);
 	return r;
 }
@@ -308,7 +308,7 @@ int shmstore_actor_fd(struct shmstore_place *p)
 	if (!p)
 		return shms_detail_null("p");
 	r = shms_store_usable(p->s, true);
-	return r < 0 ? r : shms_request_fd(&p->s->attach);
+	return r < 0 ? r : shms_request_fd(shms_attach_of(p->s));
 }
 
 /*

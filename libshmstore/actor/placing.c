@@ -51,7 +51,7 @@ struct shms_placed *shms_placed_add(struct shmstore_place *p, const char *name, 
 
 bool shms_placed_has_options(const struct shmstore_place *p)
 {
-	return atomic_load_explicit(&p->s->attach.features, memory_order_relaxed) &
+	return atomic_load_explicit(&shms_attach_of(p->s)->features, memory_order_relaxed) &
 	       WIRE_FEATURE_ACTOR_OPTIONS;
 }
 
@@ -96,12 +96,14 @@ static int take_options(const struct shmstore_actor_options *from,
 {
 	static const struct shmstore_actor_options init = SHMSTORE_ACTOR_OPTIONS_INIT;
 
+	int r;
+
 	*ret = init;
-	if (from && from->size < offsetof(struct shmstore_actor_options, copies))
-		return shms_detail(-EINVAL, NULL,
-				   "options.size is wrong: begin with SHMSTORE_ACTOR_OPTIONS_INIT");
-	if (from)
-		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
+	r = shms_take_sized(ret, sizeof(*ret), from,
+			    offsetof(struct shmstore_actor_options, copies), "options",
+			    "SHMSTORE_ACTOR_OPTIONS_INIT");
+	if (r < 0)
+		return r;
 	if (ret->level > LEVEL_MAX)
 		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (never) to 4 (always)",
 				   ret->level);
@@ -146,7 +148,7 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name,
 		return shms_acting_wrong_name();
 	if (o.max_restarts || (o.copies && *o.copies))
 		snprintf(more, sizeof(more), "%u %s", o.max_restarts, o.copies ? o.copies : "");
-	if (*more && shms_attach_needed(&p->s->attach) && !shms_placed_has_options(p))
+	if (*more && shms_attach_needed(shms_attach_of(p->s)) && !shms_placed_has_options(p))
 		return shms_detail(-ENOTSUP, NULL,
 				   "shmstored is older than max_restarts and copies of an actor: "
 				   "upgrade it, or begin actor %s without them",
@@ -218,9 +220,9 @@ int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room,
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	p->room = room;
 	p->q.reply = &p->reply;
-	r = shms_attach_needed(&s->attach) ? 0 : -ENOTCONN;
+	r = shms_attach_needed(shms_attach_of(s)) ? 0 : -ENOTCONN;
 	if (r == 0) {
-		p->generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+		p->generation = shms_attach_generation(shms_attach_of(s));
 		r = shms_placed_announce(p);
 	}
 	if (r < 0) {
@@ -243,7 +245,7 @@ struct shmstore_place *shmstore_place_close(struct shmstore_place *p)
 		return NULL;
 	if (usable) {
 		if (p->asked)
-			shms_request_withdraw(&p->s->attach, &p->q);
+			shms_request_withdraw(shms_attach_of(p->s), &p->q);
 		(void)shms_acting_tell(p->s, WIRE_ACTOR_PLACE, &m, NULL, 0);
 	}
 	while (p->entries) {

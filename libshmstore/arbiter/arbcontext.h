@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "arbitrate.h"
-#include "handle.h"
+#include "opened.h"
 
 /* As the daemon numbers them. */
 #define SHMS_ARB_KIND_DEDICATED 1
@@ -87,8 +87,7 @@ static inline bool shms_context_bound(const struct shmstore *s,
 {
 	uint64_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
 
-	return generation &&
-	       generation == atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+	return generation && generation == shms_attach_generation(shms_attach_of(s));
 }
 
 /* ---- reservations ---- */

@@ -14,7 +14,9 @@
 #include <time.h>
 
 #include "arbcontext.h"
+#include "credit.h"
 #include "detail.h"
+#include "recycle.h"
 
 #define AGAIN_MAX 8
 /* before the first other reservation; each time twice that: 1.3 s in all */
@@ -116,7 +118,7 @@ void shms_hold_freed_wanted(struct shmstore *s)
 	struct wire_arb m = {
 		.op = WIRE_ARB_FREED, .flags = WIRE_ARB_QUIET, .pool = WIRE_ARB_PARTITION};
 
-	if (atomic_load_explicit(&s->attach.generation, memory_order_relaxed))
+	if (shms_attach_generation(shms_attach_of(s)))
 		shms_arb_post(s, &m, 0);
 }
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "arbitrate.h"
-#include "handle.h"
+#include "opened.h"
 
 #define SHMS_HOLD_NOW (-1) /* instead of tries: nothing is waited for, -ENOSPC */
 

@@ -13,7 +13,6 @@
 #include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
 #include "sys.h"
 
 #define WHY_MAX 1024
@@ -94,11 +93,11 @@ bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t
 uint64_t shms_arb_generation(struct shmstore *s)
 {
 	SHMS_NO_CANCEL;
-	uint64_t generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+	uint64_t generation = shms_attach_generation(shms_attach_of(s));
 
-	if (generation || !shms_attach_needed(&s->attach))
+	if (generation || !shms_attach_needed(shms_attach_of(s)))
 		return generation;
-	return atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+	return shms_attach_generation(shms_attach_of(s));
 }
 
 /* ---- messages ---- */
@@ -141,18 +140,12 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 {
 	SHMS_NO_CANCEL;
 	struct shms_call call = shms_arb_make_call(m, tail, generation);
-	struct shms_reply own;
-	struct shms_request q = {.reply = ret ? ret : &own};
-	int r;
-
+	struct shms_reply own, *reply = ret ? ret : &own;
 	/* Not shms_attach_call(): who is bound to a daemon that is late
 	 * must not take it for dead. */
-	if (!generation)
-		shms_arb_generation(s);
-	r = shms_request_post(&s->attach, &call, &q);
-	if (r == 0)
-		r = shms_request_wait(&s->attach, &q);
-	return shms_arb_judge(r, q.reply, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
+	int r = shms_request_ask(shms_attach_of(s), &call, reply);
+
+	return shms_arb_judge(r, reply, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
 }
 
 void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t generation)
@@ -161,7 +154,7 @@ void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t genera
 	struct shms_call call = shms_arb_make_call(m, NULL, generation);
 
 	/* Where that fails, the connection ends, and with it all that the daemon had of ours. */
-	shms_request_post(&s->attach, &call, NULL);
+	shms_request_post(shms_attach_of(s), &call, NULL);
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */
@@ -253,7 +246,7 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 {
 	const struct shms_later *at;
 
-	shms_request_withdraw(&s->attach, &later->request);
+	shms_request_withdraw(shms_attach_of(s), &later->request);
 	pthread_mutex_lock(&e->lock);
 	for (at = e->first; at && at != later; at = at->next)
 		;
@@ -266,7 +259,7 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 int shmstore_arb_fd(struct shmstore *s)
 {
 	struct shms_arb_events *e = &s->arb->events;
-	int fd = shms_request_fd(&s->attach);
+	int fd = shms_request_fd(shms_attach_of(s));
 
 	if (fd < 0)
 		return fd;
@@ -281,7 +274,7 @@ int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret)
 
 	if (!ret)
 		return shms_detail_null("ret");
-	shms_request_look(&s->attach);
+	shms_request_look(shms_attach_of(s));
 	later = take_first(&s->arb->events);
 	if (!later)
 		return 0;

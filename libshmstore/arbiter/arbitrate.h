@@ -17,9 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "attach.h"
 #include "bell.h"
 #include "pagewords.h"
-#include "request.h"
 #include "wire.h"
 
 struct shmstore;

@@ -161,9 +161,9 @@ int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcal
 	if (u && !shms_arb_generation(s))
 		return -ENOTSUP;
 	if (u) {
-		pthread_mutex_lock(&s->attach.lock);
-		id = s->attach.id;
-		pthread_mutex_unlock(&s->attach.lock);
+		pthread_mutex_lock(&shms_attach_of(s)->lock);
+		id = shms_attach_of(s)->id;
+		pthread_mutex_unlock(&shms_attach_of(s)->lock);
 		fd = open_channel(s->p->path, id);
 		if (fd < 0)
 			return fd;

@@ -31,16 +31,11 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 	struct shmstore_arb_task_options o = SHMSTORE_ARB_TASK_OPTIONS_INIT;
 	struct wire_arb m = {.op = WIRE_ARB_TASK_BEGIN};
 	uint64_t generation;
-	int r;
+	int r = shms_take_sized(&o, sizeof(o), from, SHMS_UPTO(shmstore_arb_task_options, inherit),
+				"options", "SHMSTORE_ARB_TASK_OPTIONS_INIT");
 
-	if (from) {
-		if (from->size <
-		    offsetof(struct shmstore_arb_task_options, inherit) + sizeof(from->inherit))
-			return shms_detail(
-				-EINVAL, NULL,
-				"options.size is wrong: begin with SHMSTORE_ARB_TASK_OPTIONS_INIT");
-		memcpy(&o, from, from->size < sizeof(o) ? from->size : sizeof(o));
-	}
+	if (r < 0)
+		return r;
 	if (!ret_task || (o.label && strlen(o.label) > SHMSTORE_LABEL_MAX))
 		return !ret_task ? shms_detail_null("ret_task")
 				 : shms_detail(-EINVAL, NULL, "a label has %u bytes at most",
@@ -67,7 +62,7 @@ int shmstore_arb_task_end(struct shmstore *s, uint32_t task)
 
 	if (!task)
 		return shms_detail(-EINVAL, NULL, "0 is no task");
-	generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+	generation = shms_attach_generation(shms_attach_of(s));
 	/* With the daemon that knew it, it ended. */
 	if (!generation || !shms_arb_knows(s->arb, &s->arb->tasks, task, generation))
 		return 0;

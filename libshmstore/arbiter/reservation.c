@@ -149,7 +149,7 @@ static int post_later(struct shmstore *s, struct shmstore_arb_context *c,
 		.reply = &later->reply, .ended = shms_arb_ended, .arg = later};
 	/* Before it is sent: it may end at once. */
 	c->later = later;
-	sent = shms_request_post(&s->attach, call, &later->request);
+	sent = shms_request_begin(shms_attach_of(s), call, &later->request);
 	if (sent == 0)
 		return SHMSTORE_ARB_PENDING;
 	c->later = NULL;
@@ -167,19 +167,14 @@ static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *
 	int lost = generation ? SHMSTORE_ARB_DOWN : -ENOTSUP, r;
 	struct shms_call call = shms_arb_make_call(m, tail, generation);
 	struct shms_reply reply;
-	struct shms_request q = {.reply = &reply};
 
 	fill(m, how);
-	if (!generation)
-		shms_arb_generation(s);
 	injection_used(c, m);
 	if (how->flags & SHMSTORE_ARB_ASYNC) {
 		r = post_later(s, c, &call, later);
 		return r == -ENOTCONN ? lost : r;
 	}
-	r = shms_request_post(&s->attach, &call, &q);
-	if (r == 0)
-		r = shms_request_wait(&s->attach, &q);
+	r = shms_request_ask(shms_attach_of(s), &call, &reply);
 	return shms_context_told(c, shms_arb_judge(r, &reply, lost));
 }
 

@@ -21,6 +21,16 @@ int shms_detail_flags(unsigned flags, unsigned taken);
 /* -EINVAL, of an object that is over the limits. */
 int shms_detail_shape(size_t n_buffers, size_t header_size);
 
+/*
+ * Takes a structure of the caller's, which begins with its size, over the defaults in *ret: a
+ * program built with an older header has fewer fields, but least bytes. from: NULL: the defaults
+ * stay. what, init: its name and its initializer, for the sentence. 0, -EINVAL.
+ */
+int shms_take_sized(void *ret, size_t size, const void *from, size_t least, const char *what,
+		    const char *init);
+#define SHMS_UPTO(type, member) \
+	(offsetof(struct type, member) + sizeof(((struct type *)NULL)->member))
+
 /* The sentence goes on with the system calls that are refused to us, where
  * error may stem from that. */
 void shms_detail_refused(int error);

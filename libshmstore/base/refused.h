@@ -2,7 +2,7 @@
 /*
  * refused.h: system calls that this process is refused, by a seccomp filter, by the kernel of a
  * sandbox, or by one that is too old: told from an error of the kernel's that has another reason,
- * and named. For the daemon and the tool, too.
+ * and named; and the way around one of them. For the daemon and the tool, too.
  */
 #ifndef SHMS_REFUSED_H
 #define SHMS_REFUSED_H
@@ -31,5 +31,13 @@ void shms_refused_suspect(void);
  * linkat (…)". NULL: none is. Asks nobody as long as nothing was suspected.
  */
 const char *shms_refused_names(char ret[SHMS_REFUSED_TEXT]);
+
+/*
+ * Opens what lies below a directory, where others may have put anything: no symlink, no "..", no
+ * other mount. Tried once: a descriptor or -errno. -ELOOP: a symlink is on the way; -EXDEV: the
+ * path leads out; -EAGAIN: a rename raced with it, or, with O_NONBLOCK, the file is under a lease.
+ * Adds O_CLOEXEC.
+ */
+int shms_beneath_open(int dir_fd, const char *path, int flags);
 
 #endif

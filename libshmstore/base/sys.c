@@ -23,7 +23,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "hexdigits.h"
-#include "openbeneath.h"
 #include "refused.h"
 #include "transient.h"
 #include "unnamed.h"
@@ -554,6 +553,13 @@ uint64_t shms_now_mono_ns(void)
 {
 	struct timespec ts = now(CLOCK_MONOTONIC);
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t shms_until_ns(uint64_t ms)
+{
+	uint64_t now = shms_now_mono_ns();
+
+	return ms < (UINT64_MAX - now) / 1000000 ? now + ms * 1000000 : UINT64_MAX;
 }
 
 void shms_boot_id(uint8_t ret_id[16])

@@ -145,6 +145,8 @@ static inline int64_t shms_stat_ns(const struct timespec *t)
 /* CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. (The clock of leases: bootclock.h.) */
 int64_t shms_now_real_ns(void);
 uint64_t shms_now_mono_ns(void);
+/* When so many milliseconds from now are over; UINT64_MAX: never. */
+uint64_t shms_until_ns(uint64_t ms);
 /* Of a file system; size or inodes 0: it has no limit. */
 struct shms_space {
 	uint64_t size, used, available; /* bytes */

@@ -48,15 +48,10 @@ int shms_holders_users(const struct shms_holders *h, struct shms_users *users);
 int shms_holders_each(struct shms_holders *h,
 		      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
 
-/* ---- packedholds.c: of packed objects the segment has the name; a bit says who has a view ---- */
+/* ---- of packed objects the segment has the name; a bit says who has a view ---- */
 
 /* The walk has met that segment: notes who has views of its ghosts, and who
  * puts into it. 0, -ENOMEM. */
 int shms_packedholds_segment(struct shms_holders *h, const struct shms_seglook *l, uint64_t now_ms);
-/* For shms_holders_each(). 0 or fn's. */
-int shms_packedholds_each(const struct shms_holders *h,
-			  int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
-/* Frees what was noted. */
-void shms_packedholds_free(struct shms_holders *h);
 
 #endif

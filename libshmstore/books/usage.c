@@ -298,9 +298,9 @@ int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret)
 		.linked = b.linked,
 		.pss = b.pss,
 		.uss = b.uss,
-		.mapped = atomic_load_explicit(&s->mapped, memory_order_relaxed),
+		.mapped = atomic_load_explicit(&shms_handle(s)->mapped, memory_order_relaxed),
 		.n_objects = b.n_objects,
-		.n_views = atomic_load_explicit(&s->n_views, memory_order_relaxed),
+		.n_views = atomic_load_explicit(&shms_handle(s)->n_views, memory_order_relaxed),
 	};
 	return 0;
 }

@@ -46,10 +46,11 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+#include "attach.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
+#include "opened.h"
 #include "page.h"
 #include "sys.h"
 #include "tier.h"
@@ -89,7 +90,7 @@ static int add_store(const struct shms_walk_store *store, void *arg)
 {
 	struct sums *k = arg;
 	struct shms_page page;
-	struct wire_credit *c = &page.credit, *ours = k->s->credit.c;
+	struct wire_credit *c = &page.credit, *ours = k->s->credit;
 	uint64_t most, settled, outstanding, fresh;
 	bool dead;
 
@@ -256,7 +257,7 @@ static int sum_up(struct shmstore *s, struct sums *ret, struct statvfs *ret_fs)
  * is how many may be granted. */
 static int make_room(struct shmstore *s, uint64_t *io)
 {
-	struct wire_credit *c = s->credit.c;
+	struct wire_credit *c = s->credit;
 	uint64_t n = *io, taken = 0;
 	struct lack lack;
 	struct statvfs fs;
@@ -289,7 +290,7 @@ static int make_room(struct shmstore *s, uint64_t *io)
 
 static int grant(struct shmstore *s, uint64_t n)
 {
-	struct wire_credit *c = s->credit.c;
+	struct wire_credit *c = s->credit;
 	/* Another thread of ours may have been here before. */
 	uint64_t granted = value(&c->granted), charged = value(&c->charged);
 	uint64_t base = granted > charged ? granted : charged;
@@ -422,7 +423,7 @@ void shms_alone_leave(struct shmstore_partition *p, int storefd, uint64_t freed)
 
 int shms_alone_refusal(const struct shmstore *s)
 {
-	return value(&s->credit.c->partition_hard) ? -ENOSPC : -EDQUOT;
+	return value(&s->credit->partition_hard) ? -ENOSPC : -EDQUOT;
 }
 
 int shms_alone_grant(struct shmstore *s, uint64_t n)
@@ -435,14 +436,14 @@ int shms_alone_grant(struct shmstore *s, uint64_t n)
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return shms_error(errno);
-		if (shms_attach_hurry(&s->attach))
+		if (shms_attach_hurry(shms_attach_of(s)))
 			return 0;
 		now = shms_now_mono_ns();
 		since = since ? since : now;
 		/* Asked each time: the one that held the lock at first may have died meanwhile,
 		 * and another one be starting. */
-		if (now - since >= shms_attach_patience(&s->attach)) {
-			shms_attach_give_up(&s->attach);
+		if (now - since >= shms_attach_patience(shms_attach_of(s))) {
+			shms_attach_give_up(shms_attach_of(s));
 			return shms_alone_refusal(s);
 		}
 		nanosleep(&(struct timespec){.tv_nsec = LOCK_NS}, NULL);

@@ -28,10 +28,10 @@
 #include <time.h>
 
 #include "alone.h"
+#include "attach.h"
 #include "detail.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "onwait.h"
 #include "sys.h"
 
 #define MS         1000000ull
@@ -42,20 +42,9 @@
 /* Its epoch is always 0. */
 static struct wire_credit nobodys;
 
-void shms_credit_init(struct shms_credit *k)
+void shms_credit_off(struct shmstore *s)
 {
-	memset(k, 0, sizeof(*k));
-	k->c = &nobodys;
-}
-
-void shms_credit_off(struct shms_credit *k)
-{
-	k->c = &nobodys;
-}
-
-void shms_credit_on(struct shmstore *s)
-{
-	s->credit.c = &s->page->credit;
+	s->credit = &nobodys;
 }
 
 uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size)
@@ -68,18 +57,19 @@ uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size)
 /* Books add bytes under a limit. 0, -EDQUOT. */
 static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct shms_charge *io)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	uint64_t sum = shms_recycle_hold(s) + add;
 
 	/* Bytes go between the pool of segments and linked under the pack's lock. */
 	sum += pack ? shms_pack_hold(pack) : 0;
 	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). Bytes
 	 * that left are linked by then. */
-	sum += atomic_load_explicit(&s->credit.writing, memory_order_acquire);
+	sum += atomic_load_explicit(&shms_handle(s)->credit.writing, memory_order_acquire);
 	sum += atomic_load_explicit(&s->ledger->reserved_bytes, memory_order_acquire);
 	sum += shms_page_linked(s->page);
 	if (sum <= hard) {
-		atomic_fetch_add_explicit(&s->credit.writing, add, memory_order_relaxed);
+		atomic_fetch_add_explicit(&shms_handle(s)->credit.writing, add,
+					  memory_order_relaxed);
 		io->writing = add;
 	}
 	if (pack)
@@ -96,7 +86,7 @@ static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct sh
 /* Books n bytes under the store's limit, where it has one. 0, -EDQUOT. */
 static int take_own(struct shmstore *s, uint64_t n, unsigned flags, struct shms_charge *io)
 {
-	uint64_t hard = atomic_load_explicit(&s->credit.c->store_hard, memory_order_relaxed);
+	uint64_t hard = atomic_load_explicit(&s->credit->store_hard, memory_order_relaxed);
 
 	return hard ? take_under(s, hard, flags & SHMS_CREDIT_RESERVED ? 0 : n, io) : 0;
 }
@@ -105,7 +95,8 @@ static void end_own(struct shmstore *s, struct shms_charge *io)
 {
 	/* Release: pairs with take_under(). */
 	if (io->writing)
-		atomic_fetch_sub_explicit(&s->credit.writing, io->writing, memory_order_release);
+		atomic_fetch_sub_explicit(&shms_handle(s)->credit.writing, io->writing,
+					  memory_order_release);
 	io->writing = 0;
 }
 
@@ -114,7 +105,7 @@ static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
 {
 	struct wire_grant grant = {
 		.need = n,
-		.ahead = atomic_load_explicit(&s->credit.c->credit, memory_order_relaxed),
+		.ahead = atomic_load_explicit(&s->credit->credit, memory_order_relaxed),
 		.timeout_ms = wait_ms,
 		.flags = wait_ms ? WIRE_GRANT_WAIT : 0,
 	};
@@ -125,7 +116,7 @@ static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
 
 	if (n > WIRE_GRANT_MAX)
 		return -ENOSPC;
-	r = shms_attach_call(&s->attach, &call, &reply);
+	r = shms_attach_call(shms_attach_of(s), &call, &reply);
 	if (r < 0 || reply.type == WIRE_GRANTED)
 		return r;
 	switch (reply.body.refused.error) {
@@ -142,7 +133,7 @@ static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
 static int take_once(struct shmstore *s, uint64_t n, unsigned flags, uint64_t wait_ms,
 		     struct shms_charge *io)
 {
-	struct wire_credit *c = s->credit.c;
+	struct wire_credit *c = s->credit;
 	int r = take_own(s, n, flags, io);
 
 	for (int i = 0; r == 0; i++) {
@@ -161,12 +152,12 @@ static int take_once(struct shmstore *s, uint64_t n, unsigned flags, uint64_t wa
 static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct shms_charge *io)
 {
 	uint64_t now = shms_now_mono_ns(), end, asked = now;
-	uint64_t wait_ms = s->credit.wait_ms;
+	uint64_t wait_ms = shms_handle(s)->credit.wait_ms;
 	char why[400];
 	int r;
 
 	end = now + (wait_ms < UINT64_MAX / MS / 2 ? wait_ms * MS : UINT64_MAX / 2);
-	atomic_fetch_add_explicit(&s->credit.n_waiting, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&shms_handle(s)->credit.n_waiting, 1, memory_order_relaxed);
 	for (;;) {
 		/* At least 1: 0 is not to wait. */
 		r = take_once(s, n, flags, (end - now) / MS + 1, io);
@@ -186,7 +177,7 @@ static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct s
 		}
 		asked = now;
 	}
-	atomic_fetch_sub_explicit(&s->credit.n_waiting, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&shms_handle(s)->credit.n_waiting, 1, memory_order_relaxed);
 	if (r != -ENOSPC && r != -EDQUOT)
 		return r;
 	snprintf(why, sizeof(why), "%s", shmstore_error_detail());
@@ -207,20 +198,20 @@ void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charg
 	struct shms_charge own = *charge;
 
 	if (taken)
-		wire_credit_settle(s->credit.c, charge->bytes,
+		wire_credit_settle(s->credit, charge->bytes,
 				   taken < charge->bytes ? taken : charge->bytes);
 	else
-		wire_credit_uncharge(s->credit.c, charge->bytes);
+		wire_credit_uncharge(s->credit, charge->bytes);
 	end_own(s, &own);
 }
 
 bool shms_credit_has(const struct shmstore *s, uint64_t size)
 {
-	struct wire_credit *c = s->credit.c;
+	struct wire_credit *c = s->credit;
 	uint64_t granted = atomic_load_explicit(&c->granted, memory_order_relaxed);
 	uint64_t charged = atomic_load_explicit(&c->charged, memory_order_relaxed);
 
-	return !shms_credit_counted(&s->credit) ||
+	return !shms_credit_counted(s) ||
 	       (charged <= granted && shms_credit_cost(s, size) <= granted - charged);
 }
 
@@ -229,7 +220,7 @@ int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_char
 	int r;
 
 	*ret = (struct shms_charge){0};
-	if (!shms_credit_counted(&s->credit))
+	if (!shms_credit_counted(s))
 		return 0;
 	r = take_own(s, bytes, 0, ret);
 	if (r < 0 && shms_recycle_trim(s))
@@ -241,9 +232,9 @@ int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_char
 
 void shms_credit_gave(struct shmstore *s, uint64_t bytes)
 {
-	struct wire_credit *c = s->credit.c;
+	struct wire_credit *c = s->credit;
 
-	if (!bytes || !shms_credit_counted(&s->credit))
+	if (!bytes || !shms_credit_counted(s))
 		return;
 	atomic_fetch_add_explicit(&c->last, bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&c->given_bytes, bytes, memory_order_relaxed);
@@ -251,27 +242,20 @@ void shms_credit_gave(struct shmstore *s, uint64_t bytes)
 
 bool shms_credit_counts_last(const struct shmstore *s)
 {
-	const struct wire_credit *c = s->credit.c;
+	const struct wire_credit *c = s->credit;
 
-	return shms_credit_counted(&s->credit) &&
+	return shms_credit_counted(s) &&
 	       ((atomic_load_explicit(&c->flags, memory_order_relaxed) & WIRE_CREDIT_LAST) ||
 		atomic_load_explicit(&c->asked_bytes, memory_order_relaxed));
 }
 
-uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd)
+uint64_t shms_credit_freed_by(const struct shmstore *s, int dir_fd, const char *name)
 {
 	struct stat st;
 
-	return shms_credit_counts_last(s) && fstat(fd, &st) == 0 && st.st_nlink == 1
-		       ? shms_blocks(&st)
-		       : 0;
-}
-
-uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name)
-{
-	struct stat st;
-
-	return shms_credit_counts_last(s) && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	return shms_credit_counts_last(s) &&
+			       fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) ==
+				       0 &&
 			       st.st_nlink == 1
 		       ? shms_blocks(&st)
 		       : 0;
@@ -282,31 +266,31 @@ uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const c
 /* Of what was asked for: how much is still owed. */
 static uint64_t owed(struct shmstore *s)
 {
-	struct shms_credit *k = &s->credit;
-	uint64_t n = atomic_load_explicit(&k->c->asked_n, memory_order_acquire);
-	uint64_t asked = atomic_load_explicit(&k->c->asked_bytes, memory_order_relaxed), given;
+	struct shms_credit *k = &shms_handle(s)->credit;
+	uint64_t n = atomic_load_explicit(&s->credit->asked_n, memory_order_acquire);
+	uint64_t asked = atomic_load_explicit(&s->credit->asked_bytes, memory_order_relaxed), given;
 
 	if (!n || !asked)
 		return 0;
 	if (n != atomic_load_explicit(&k->ask_n, memory_order_relaxed)) {
-		given = atomic_load_explicit(&k->c->given_bytes, memory_order_relaxed);
+		given = atomic_load_explicit(&s->credit->given_bytes, memory_order_relaxed);
 		atomic_store_explicit(&k->ask_base, given, memory_order_relaxed);
 		/* Release: who sees the number (relaxed, as one of our own threads) at worst
 		 * counts from an older base once. */
 		atomic_store_explicit(&k->ask_n, n, memory_order_release);
 	}
-	given = atomic_load_explicit(&k->c->given_bytes, memory_order_relaxed) -
+	given = atomic_load_explicit(&s->credit->given_bytes, memory_order_relaxed) -
 		atomic_load_explicit(&k->ask_base, memory_order_relaxed);
 	return given < asked ? asked - given : 0;
 }
 
 uint64_t shms_credit_tightest(const struct shmstore *s)
 {
-	const struct wire_credit *c = s->credit.c;
+	const struct wire_credit *c = s->credit;
 	const _Atomic uint64_t *limits[] = {&c->partition_hard, &c->user_hard, &c->label_hard};
 	uint64_t least = UINT64_MAX;
 
-	for (size_t i = 0; i < 3 && shms_credit_counted(&s->credit); i++) {
+	for (size_t i = 0; i < 3 && shms_credit_counted(s); i++) {
 		uint64_t limit = atomic_load_explicit(limits[i], memory_order_relaxed);
 
 		least = limit && limit < least ? limit : least;
@@ -316,26 +300,27 @@ uint64_t shms_credit_tightest(const struct shmstore *s)
 
 bool shms_credit_pressed(struct shmstore *s)
 {
-	return shms_credit_counted(&s->credit) &&
-	       (atomic_load_explicit(&s->credit.n_waiting, memory_order_relaxed) || owed(s));
+	return shms_credit_counted(s) &&
+	       (atomic_load_explicit(&shms_handle(s)->credit.n_waiting, memory_order_relaxed) ||
+		owed(s));
 }
 
 int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes)
 {
 	if (!ret_bytes)
 		return shms_detail_null("ret_bytes");
-	*ret_bytes = shms_credit_counted(&s->credit) ? owed(s) : 0;
-	return atomic_load_explicit(&s->attach.epoch, memory_order_relaxed) != 0;
+	*ret_bytes = shms_credit_counted(s) ? owed(s) : 0;
+	return atomic_load_explicit(&shms_attach_of(s)->epoch, memory_order_relaxed) != 0;
 }
 
 void shms_credit_tend_counted(struct shmstore *s)
 {
-	struct wire_credit *c = s->credit.c;
+	struct wire_credit *c = s->credit;
 	uint64_t n = atomic_load_explicit(&c->asked_n, memory_order_relaxed);
 
 	if (atomic_load_explicit(&c->epoch, memory_order_relaxed) !=
-	    atomic_load_explicit(&s->attach.epoch, memory_order_relaxed))
-		shms_attach_again(&s->attach);
+	    atomic_load_explicit(&shms_attach_of(s)->epoch, memory_order_relaxed))
+		shms_attach_again(shms_attach_of(s));
 	if (n != atomic_load_explicit(&c->given_n, memory_order_relaxed)) {
 		if (owed(s))
 			shms_recycle_trim(s);

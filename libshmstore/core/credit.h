@@ -15,13 +15,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "opened.h"
 #include "pagewords.h"
 
-struct shmstore;
-
 struct shms_credit {
-	/* the page's; one that nobody writes to where the daemon is not to be heard */
-	struct wire_credit *c;
 	uint64_t wait_ms;
 	/* bytes of puts under way that the ledger does not show, under a limit of the store */
 	_Atomic uint64_t writing;
@@ -39,25 +36,18 @@ struct shms_charge {
 #define SHMS_CREDIT_WAIT     (1u << 0) /* until there is room, or options.wait_ms are over */
 #define SHMS_CREDIT_RESERVED (1u << 1) /* the ledger's reserved has these bytes already */
 
-void shms_credit_init(struct shms_credit *k);
 /* Not a daemon's business any more, or not yet: the page is not ours to use. */
-void shms_credit_off(struct shms_credit *k);
-/* From here on the page counts. */
-void shms_credit_on(struct shmstore *s);
+void shms_credit_off(struct shmstore *s);
 
-int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags,
-			     struct shms_charge *ret);
-/* taken: the bytes that the file system counts now, 0: none. */
-void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, uint64_t taken);
 /* Could size bytes be charged without asking anybody? A hint. */
 bool shms_credit_has(const struct shmstore *s, uint64_t size);
 /* Memory that an ended charge had brought, or any, went back to the kernel. */
 void shms_credit_gave(struct shmstore *s, uint64_t bytes);
 /* Must somebody look what a name's removal frees? */
 bool shms_credit_counts_last(const struct shmstore *s);
-/* Call before a removal: the bytes that it frees, if counted, else 0; then shms_credit_gave(). */
-uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd);
-uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name);
+/* Call before the removal of a name, or, where that is "", of what dir_fd has open: the bytes that
+ * it frees, if counted, else 0; then shms_credit_gave(). */
+uint64_t shms_credit_freed_by(const struct shmstore *s, int dir_fd, const char *name);
 /* The least of the limits that the store shares with others: the partition's, its user's, its
  * label's. UINT64_MAX: there is none. */
 uint64_t shms_credit_tightest(const struct shmstore *s);
@@ -70,11 +60,44 @@ int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_char
 /* The memory that a file of size bytes takes. */
 uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size);
 
-void shms_credit_tend_counted(struct shmstore *s);
-
-static inline bool shms_credit_counted(const struct shms_credit *k)
+static inline bool shms_credit_counted(const struct shmstore *s)
 {
-	return atomic_load_explicit(&k->c->epoch, memory_order_relaxed) != 0;
+	return atomic_load_explicit(&s->credit->epoch, memory_order_relaxed) != 0;
+}
+
+int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags,
+			     struct shms_charge *ret);
+/* Before size bytes of a file are taken; *ret goes to shms_credit_end(). 0, -ENOSPC, -EDQUOT;
+ * -ETIMEDOUT with SHMS_CREDIT_WAIT. */
+static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned flags,
+				   struct shms_charge *ret)
+{
+	*ret = (struct shms_charge){0};
+	return shms_credit_counted(s) ? shms_credit_take_counted(s, size, flags, ret) : 0;
+}
+
+void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, uint64_t taken);
+/* taken: how much of the memory the file system counts now; 0: it was not taken, or has gone
+ * back. */
+static inline void shms_credit_end_part(struct shmstore *s, const struct shms_charge *charge,
+					uint64_t taken)
+{
+	if (charge->bytes || charge->writing)
+		shms_credit_end_counted(s, charge, taken);
+}
+
+/* taken: all of it. */
+static inline void shms_credit_end(struct shmstore *s, const struct shms_charge *charge, bool taken)
+{
+	shms_credit_end_part(s, charge, taken ? charge->bytes : 0);
+}
+
+void shms_credit_tend_counted(struct shmstore *s);
+/* At calls that put or delete: answers what the daemon asks, and looks for it where it is away. */
+static inline void shms_credit_tend(struct shmstore *s)
+{
+	if (shms_credit_counted(s))
+		shms_credit_tend_counted(s);
 }
 
 #endif

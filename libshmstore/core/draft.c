@@ -115,9 +115,9 @@ static void unbook(struct shms_draft *d, bool freed)
 static void unlist(struct shms_draft *d)
 {
 	HASH_DEL(all, d);
-	d->s->drafts.n--;
+	shms_handle(d->s)->drafts.n--;
 	if (d->state == DRAFT_KEPT)
-		d->s->drafts.kept -= d->map_size;
+		shms_handle(d->s)->drafts.kept -= d->map_size;
 }
 
 /* Its memory goes, after unlist(). No lock is held. */
@@ -222,7 +222,7 @@ static bool roomy(struct shmstore *s, uint64_t bytes)
 	if (n)
 		max /= n;
 	pthread_mutex_lock(&lock);
-	s->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;
+	shms_handle(s)->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;
 	pthread_mutex_unlock(&lock);
 	return space.available >= bytes + space.size / 4 &&
 	       (!space.inodes || space.inodes_free > space.inodes / 8);
@@ -235,7 +235,7 @@ static bool too_many(struct shmstore *s)
 	uint64_t n;
 
 	pthread_mutex_lock(&lock);
-	n = s->drafts.n;
+	n = shms_handle(s)->drafts.n;
 	pthread_mutex_unlock(&lock);
 	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n >= limit.rlim_cur / 4;
 }
@@ -247,7 +247,7 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 	struct shms_draft *best = NULL;
 
 	SHMS_HELD(&lock);
-	for (struct shms_draft *d = s->drafts.kept ? all : NULL; d; d = d->hh.next) {
+	for (struct shms_draft *d = shms_handle(s)->drafts.kept ? all : NULL; d; d = d->hh.next) {
 		if (d->s == s && d->state == DRAFT_KEPT && d->map_size >= need &&
 		    d->map_size <= most &&
 		    (!best || d->map_size < best->map_size ||
@@ -255,7 +255,7 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 			best = d;
 	}
 	if (best) {
-		s->drafts.kept -= best->map_size;
+		shms_handle(s)->drafts.kept -= best->map_size;
 		best->state = DRAFT_SHARED;
 		best->size = size;
 	}
@@ -266,12 +266,12 @@ static bool list(struct shms_draft *d)
 {
 	struct shmstore *s = d->s;
 
-	if (s->drafts.closed)
+	if (shms_handle(s)->drafts.closed)
 		return false;
 	HASH_ADD(hh, all, map, sizeof(d->map), d);
 	if (!d->hh.tbl)
 		return false;
-	s->drafts.n++;
+	shms_handle(s)->drafts.n++;
 	shms_count(&s->ledger->reserved_n, 1);
 	d->booked = true;
 	return true;
@@ -402,11 +402,11 @@ static bool keep(struct shms_draft *d)
 
 	if (d->state != DRAFT_SHARED || !d->booked || d->pid != getpid() ||
 	    shms_credit_pressed(s) || shms_memory_wanted(s) ||
-	    s->drafts.kept + d->map_size > s->drafts.keep_max)
+	    shms_handle(s)->drafts.kept + d->map_size > shms_handle(s)->drafts.keep_max)
 		return false;
 	d->state = DRAFT_KEPT;
 	d->stamp_ns = shms_now_mono_ns();
-	s->drafts.kept += d->map_size;
+	shms_handle(s)->drafts.kept += d->map_size;
 	return true;
 }
 
@@ -466,13 +466,13 @@ uint64_t shms_draft_trim(struct shmstore *s, bool all_of_them)
 bool shms_draft_any_kept(struct shmstore *s)
 {
 	SHMS_HELD(&lock);
-	return s->drafts.kept != 0;
+	return shms_handle(s)->drafts.kept != 0;
 }
 
 void shms_draft_close(struct shmstore *s)
 {
 	pthread_mutex_lock(&lock);
-	s->drafts.closed = true;
+	shms_handle(s)->drafts.closed = true;
 	pthread_mutex_unlock(&lock);
 	shms_draft_trim(s, true);
 	pthread_mutex_lock(&lock);

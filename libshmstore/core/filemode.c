@@ -8,7 +8,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
+#include "opened.h"
 #include "tier.h"
 #include "transient.h"
 

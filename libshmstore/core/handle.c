@@ -4,6 +4,7 @@
 #include "handle.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -19,13 +20,14 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "hostpage.h"
+#include "packed.h"
 #include "sys.h"
 
 int shms_store_usable(const struct shmstore *s, bool write)
 {
-	if (!s || s->magic != SHMS_STORE_MAGIC)
+	if (!s || shms_handle(s)->magic != SHMS_STORE_MAGIC)
 		return shms_detail(-EINVAL, NULL, "the store is NULL, closed, or none");
-	if (atomic_load_explicit(&s->forked, memory_order_relaxed))
+	if (atomic_load_explicit(&shms_handle(s)->forked, memory_order_relaxed))
 		return shms_detail(-EPERM, NULL,
 				   "%s is the parent's: a store opened before a fork; open one in "
 				   "this process",
@@ -37,21 +39,28 @@ int shms_store_usable(const struct shmstore *s, bool write)
 
 void shms_store_ref(struct shmstore *s)
 {
-	shms_light_add(&s->n_ref, 1);
+	shms_light_add(&shms_handle(s)->n_ref, 1);
 }
 
 void shms_store_unref(struct shmstore *s)
 {
-	if (shms_light_unref(&s->n_ref))
+	struct shms_handle *h = shms_handle(s);
+
+	if (shms_light_unref(&h->n_ref))
 		return;
-	shms_pack_close(shms_packed_pack(&s->packed), shms_now_boot_ms());
-	shms_close_fd(s->packed.dir_fd);
-	pthread_mutex_destroy(&s->packed.lock);
+	shms_pack_close(shms_packed_pack(s), shms_now_boot_ms());
+	shms_close_fd(h->packed.dir_fd);
+	pthread_mutex_destroy(&h->packed.lock);
 	shmstore_partition_unref(s->p);
 	free(s->path);
-	free(s->segments);
-	s->magic = 0;
-	free(s);
+	free(h->segments);
+	h->magic = 0;
+	free(h);
+}
+
+struct shms_attach *shms_attach_of(const struct shmstore *s)
+{
+	return &shms_handle(s)->attach;
 }
 
 uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size)
@@ -104,26 +113,27 @@ void shms_wake_all(struct shms_page *page)
 /* ---- all of this process --------------------------------------------------------------------- */
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shmstore *all;
+static struct shms_handle *all;
 
-void shms_ours_add(struct shmstore *s)
+void shms_ours_add(struct shms_handle *h)
 {
 	SHMS_HELD(&all_lock);
-	DL_PREPEND(all, s);
+	DL_PREPEND(all, h);
 }
 
-void shms_ours_del(struct shmstore *s)
+void shms_ours_del(struct shms_handle *h)
 {
 	SHMS_HELD(&all_lock);
-	if (s->prev) {
-		DL_DELETE(all, s);
-		s->prev = NULL;
+	if (h->prev) {
+		DL_DELETE(all, h);
+		h->prev = NULL;
 	}
 }
 
-void shms_ours_lock(void)
+struct shms_handle *shms_ours_lock(void)
 {
 	pthread_mutex_lock(&all_lock);
+	return all;
 }
 
 void shms_ours_unlock(void)
@@ -131,20 +141,95 @@ void shms_ours_unlock(void)
 	pthread_mutex_unlock(&all_lock);
 }
 
-struct shmstore *shms_ours_first(void)
-{
-	return all;
-}
-
 void shms_ours_forget(void)
 {
-	struct shmstore *s, *next;
+	struct shms_handle *h, *next;
 
-	DL_FOREACH_SAFE(all, s, next)
+	DL_FOREACH_SAFE(all, h, next)
 	{
-		if (s->readonly)
+		if (h->s.readonly)
 			continue;
-		DL_DELETE(all, s);
-		s->prev = NULL;
+		DL_DELETE(all, h);
+		h->prev = NULL;
 	}
+}
+
+/* ---- is it there ----------------------------------------------------------------------------- */
+
+/*
+ * A look takes three calls, so there are fifty a second at most. A file that
+ * lost its name never gets one again.
+ *
+ * Sweepers go by age, and the page is written through a map, which leaves its times as they are: so
+ * each ten minutes the page, the marker and the segments get new ones.
+ */
+
+#define TOUCH_MS 600000u
+
+static bool is_named(int fd)
+{
+	struct stat st;
+
+	return fd < 0 || fstat(fd, &st) < 0 || st.st_nlink > 0;
+}
+
+bool shms_there_are_descriptors(const struct shmstore *s)
+{
+	struct stat st;
+
+	if ((s->readonly ? fstatat(s->objects_fd, "..", &st, 0) : fstat(s->dir_fd, &st)) < 0)
+		/* one that cannot be looked at is there */
+		return errno != EBADF && errno != ENOTDIR;
+	return st.st_dev == s->p->device && st.st_ino == s->dir_inode;
+}
+
+bool shms_there_is_page(const struct shmstore *s)
+{
+	struct stat st;
+
+	return fstatat(s->dir_fd, SHMS_PAGE_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0
+		       ? errno != ENOENT
+		       : st.st_ino == s->page_inode;
+}
+
+static void touch(struct shmstore *s, struct shms_pack *pack)
+{
+	(void)utimensat(s->dir_fd, SHMS_PAGE_FILE, NULL, AT_SYMLINK_NOFOLLOW);
+	/* Another user's, it may be. */
+	(void)utimensat(s->p->fd, SHMS_MARKER_FILE, NULL, AT_SYMLINK_NOFOLLOW);
+	if (pack)
+		shms_pack_touch(pack);
+}
+
+int shms_there_look(struct shmstore *s)
+{
+	struct shms_pack *pack = shms_packed_pack(s);
+	uint64_t now_ms = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
+	const char *what = NULL;
+
+	if (!shms_there_are_descriptors(s))
+		return shms_detail(
+			-EPERM, NULL,
+			"this program closed the descriptors of the store %s, and may have given "
+			"their numbers to files of its own; open it again after its close",
+			s->path);
+	if (!shms_there_is_page(s))
+		what = "its page, .store, has no name any more";
+	else if (!is_named(s->objects_fd))
+		what = "its directory objects/ is gone";
+	else if (pack && !shms_pack_is_there(pack))
+		what = "a file in segments/ is gone";
+	if (what) /* each time: there_ms stays */
+		return shms_detail(-ENOENT, NULL,
+				   "somebody removed the store %s of this process: %s (systemd's "
+				   "RemoveIPC, a sweeper of old files, or rm); what it has can be "
+				   "read until it is closed: close it, and open it again",
+				   s->path, what);
+	if (now_ms - s->touched_ms >= TOUCH_MS) {
+		if (s->touched_ms)
+			touch(s, pack);
+		s->touched_ms = now_ms;
+	}
+	atomic_store_explicit(&s->there_ms, now_ms, memory_order_relaxed);
+	return 0;
 }

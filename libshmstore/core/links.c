@@ -26,6 +26,7 @@
 #include "sys.h"
 
 #define SIZE_MIN 64
+#define LINKS(s) (&shms_handle(s)->links)
 
 struct shms_link {
 	struct shms_link *next, *next_inode; /* of the same buckets */
@@ -240,7 +241,7 @@ static struct shms_link *get(struct shms_links *l, const char *name)
 static bool moved(const struct shmstore *s)
 {
 	return atomic_load_explicit(&s->tier_on, memory_order_relaxed) &&
-	       atomic_load_explicit(&s->page->moved.n, memory_order_relaxed) != s->links.moved_n;
+	       atomic_load_explicit(&s->page->moved.n, memory_order_relaxed) != LINKS(s)->moved_n;
 }
 
 bool shms_links_listed(int objects_fd, uint64_t inode, const char *but, char *ret_name)
@@ -259,7 +260,7 @@ bool shms_links_listed(int objects_fd, uint64_t inode, const char *but, char *re
 /* All inodes are looked at anew. */
 static void look_again(struct shmstore *s)
 {
-	struct shms_links *l = &s->links;
+	struct shms_links *l = LINKS(s);
 
 	for (size_t i = 0; i < l->size; i++) {
 		for (struct shms_link *link = l->by_name[i]; link; link = link->next)
@@ -271,12 +272,12 @@ static void look_again(struct shmstore *s)
 /* Looks up unknown inodes. Names that somebody else removed stay unknown, which is harmless. */
 static void look_at_unknown(struct shmstore *s)
 {
-	struct shms_link *link = *inode_bucket(&s->links, 0), *next;
+	struct shms_link *link = *inode_bucket(LINKS(s), 0), *next;
 
 	for (; link; link = next) {
 		next = link->next_inode;
 		if (!link->inode)
-			set_inode(&s->links, link, inode_of(s, link->name));
+			set_inode(LINKS(s), link, inode_of(s, link->name));
 	}
 }
 
@@ -286,10 +287,10 @@ static struct shms_link *find_inode(struct shmstore *s, uint64_t inode, const ch
 	struct shms_link *link;
 	char name[SHMS_NAME_SIZE];
 
-	if (!none(&s->links) && moved(s))
+	if (!none(LINKS(s)) && moved(s))
 		look_again(s);
-	for (int i = 0; !none(&s->links) && i < 2; i++) {
-		for (link = *inode_bucket(&s->links, inode); link; link = link->next_inode) {
+	for (int i = 0; !none(LINKS(s)) && i < 2; i++) {
+		for (link = *inode_bucket(LINKS(s), inode); link; link = link->next_inode) {
 			if (link->inode == inode && strcmp(link->name, but) != 0)
 				return link;
 		}
@@ -298,9 +299,9 @@ static struct shms_link *find_inode(struct shmstore *s, uint64_t inode, const ch
 	if (!atomic_load_explicit(&s->page->moved.exposed, memory_order_relaxed) ||
 	    !shms_links_listed(s->objects_fd, inode, but, name))
 		return NULL;
-	link = get(&s->links, name);
+	link = get(LINKS(s), name);
 	if (link)
-		set_inode(&s->links, link, inode);
+		set_inode(LINKS(s), link, inode);
 	return link;
 }
 
@@ -308,21 +309,21 @@ static struct shms_link *find_inode(struct shmstore *s, uint64_t inode, const ch
 
 int shms_links_handed(struct shmstore *s, const char *name)
 {
-	SHMS_HELD(&s->links.lock);
-	return get(&s->links, name) ? 0 : -ENOMEM;
+	SHMS_HELD(&LINKS(s)->lock);
+	return get(LINKS(s), name) ? 0 : -ENOMEM;
 }
 
 bool shms_links_add(struct shmstore *s, struct shms_link *link, uint64_t inode)
 {
 	struct shms_link *other;
 
-	SHMS_HELD(&s->links.lock);
+	SHMS_HELD(&LINKS(s)->lock);
 	other = find_inode(s, inode, link->name);
 	link->inode = inode;
-	if (grow(&s->links) < 0) {
+	if (grow(LINKS(s)) < 0) {
 		free(link);
 	} else {
-		insert(&s->links, link);
+		insert(LINKS(s), link);
 		if (other)
 			unite(other, link);
 	}
@@ -333,10 +334,10 @@ int shms_links_know(struct shmstore *s, const char *name, uint64_t inode)
 {
 	struct shms_link *link;
 
-	SHMS_HELD(&s->links.lock);
-	link = get(&s->links, name);
+	SHMS_HELD(&LINKS(s)->lock);
+	link = get(LINKS(s), name);
 	if (link)
-		set_inode(&s->links, link, inode);
+		set_inode(LINKS(s), link, inode);
 	return link ? 0 : -ENOMEM;
 }
 
@@ -344,21 +345,21 @@ void shms_links_moved(struct shmstore *s, const char *name)
 {
 	struct shms_link *link;
 
-	SHMS_HELD(&s->links.lock);
-	link = find(&s->links, name);
+	SHMS_HELD(&LINKS(s)->lock);
+	link = find(LINKS(s), name);
 	if (link)
-		set_inode(&s->links, link, 0);
+		set_inode(LINKS(s), link, 0);
 }
 
 bool shms_links_back(struct shmstore *s, const char *name, uint64_t inode)
 {
 	struct shms_link *link, *other;
 
-	SHMS_HELD(&s->links.lock);
+	SHMS_HELD(&LINKS(s)->lock);
 	other = find_inode(s, inode, name);
-	link = other ? get(&s->links, name) : find(&s->links, name);
+	link = other ? get(LINKS(s), name) : find(LINKS(s), name);
 	if (link)
-		set_inode(&s->links, link, inode);
+		set_inode(LINKS(s), link, inode);
 	if (link && other)
 		unite(other, link);
 	return !other;
@@ -370,10 +371,10 @@ enum shms_links_of shms_links_of(struct shmstore *s, const char *name)
 	uint64_t inode;
 	bool others;
 
-	if (none(&s->links))
+	if (none(LINKS(s)))
 		return SHMS_LINKS_PRIVATE;
-	SHMS_HELD(&s->links.lock);
-	link = find(&s->links, name);
+	SHMS_HELD(&LINKS(s)->lock);
+	link = find(LINKS(s), name);
 	others = link && link->ring != link;
 	if (others && atomic_load_explicit(&s->tier_on, memory_order_relaxed)) {
 		inode = inode_of(s, name);
@@ -388,23 +389,23 @@ void shms_links_drop(struct shmstore *s, const char *name)
 {
 	struct shms_link *link;
 
-	if (none(&s->links))
+	if (none(LINKS(s)))
 		return;
-	SHMS_HELD(&s->links.lock);
-	link = find(&s->links, name);
+	SHMS_HELD(&LINKS(s)->lock);
+	link = find(LINKS(s), name);
 	if (link)
-		drop(&s->links, link);
+		drop(LINKS(s), link);
 }
 
 bool shms_links_hold_private(struct shmstore *s, const char *name)
 {
-	pthread_mutex_lock(&s->links.lock);
-	return !find(&s->links, name);
+	pthread_mutex_lock(&LINKS(s)->lock);
+	return !find(LINKS(s), name);
 }
 
 void shms_links_release(struct shmstore *s)
 {
-	pthread_mutex_unlock(&s->links.lock);
+	pthread_mutex_unlock(&LINKS(s)->lock);
 }
 
 int shms_links_read(struct shmstore *s)

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "handle.h"
 #include "move.h"
+#include "recycle.h"
 #include "sys.h"
 #include "tier.h"
 #include "transient.h"

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #include "bootclock.h"
-#include "handle.h"
+#include "opened.h"
 #include "tier.h"
 
 /* Of the next, where there is a tier; store.names is held, and after a failure no more. */

@@ -21,7 +21,6 @@
 
 void shms_packed_init(struct shms_packed *x)
 {
-	atomic_init(&x->pack, NULL);
 	x->dir_fd = -1;
 	/* Until the store is open. */
 	(void)atomic_flag_test_and_set(&x->giving);
@@ -32,7 +31,7 @@ void shms_packed_init(struct shms_packed *x)
 
 int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	struct shms_keyname own;
 	int r;
 
@@ -50,11 +49,23 @@ int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k)
 							 : shms_error(errno);
 }
 
+/* After a call that put, took or dropped a packed object. Most have nothing else to do than to be
+ * counted, unless somebody wants memory. */
+static void tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
+{
+	struct shms_packedmem *m = &shms_handle(s)->packed.mem;
+	bool quiet = ++m->n_calls < SHMS_PACKEDMEM_CALLS && m->freed <= m->max && !m->tight &&
+		     !m->scarce;
+
+	if (!quiet || shms_credit_counted(s) || shms_memory_wanted(s))
+		shms_packedmem_tend(s, pack, now_ms);
+}
+
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static int open_pack(struct shmstore *s)
 {
-	struct shms_packed *x = &s->packed;
+	struct shms_packed *x = &shms_handle(s)->packed;
 	struct shms_pack_options o = {
 		.root_fd = s->p->fd, .kept = true, .huge = s->huge_from != UINT64_MAX};
 	char path[SHMS_PACK_TICKET];
@@ -85,7 +96,7 @@ static int open_pack(struct shmstore *s)
 	/* Threads that began to look at slots before there was the index must look again. */
 	atomic_fetch_add_explicit(&s->page->changes, 2, memory_order_release);
 	/* release: pairs with shms_packed_pack(). */
-	atomic_store_explicit(&x->pack, pack, memory_order_release);
+	atomic_store_explicit(&s->pack, pack, memory_order_release);
 	return 0;
 }
 
@@ -109,15 +120,16 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 {
 	int r;
 
-	s->packed.max = s->p->tmpfs ? max : 0;
+	shms_handle(s)->packed.max = s->p->tmpfs ? max : 0;
 	shms_packedmem_init(s);
 	if (!read)
 		return 0;
-	pthread_mutex_lock(&s->packed.lock);
+	pthread_mutex_lock(&shms_handle(s)->packed.lock);
 	r = open_pack(s);
-	pthread_mutex_unlock(&s->packed.lock);
+	pthread_mutex_unlock(&shms_handle(s)->packed.lock);
 	if (r == 0)
-		r = shms_packlook(s->packed.dir_fd, s->page->uuid, NULL, 0, drop_double, s);
+		r = shms_packlook(shms_handle(s)->packed.dir_fd, s->page->uuid, NULL, 0,
+				  drop_double, s);
 	if (r == -EBUSY)
 		return shms_detail(r, NULL,
 				   "a process that still runs has views of the packed objects of "
@@ -134,34 +146,32 @@ static bool is_current(const struct shms_pack *pack)
 
 static int make_reader(struct shmstore *s)
 {
-	struct shms_packed *x = &s->packed;
-	struct shms_pack_options o = {.root_fd = s->p->fd, .path = s->segments};
-	struct shms_pack *pack = shms_packed_pack(x), *made;
+	struct shms_pack_options o = {.root_fd = s->p->fd, .path = shms_handle(s)->segments};
+	struct shms_pack *made;
 	int r;
 
 	if (shms_lookup(s->objects_fd, "../" SHMS_DIR_SEGMENTS) < 0)
 		return shms_error(errno);
 	memcpy(o.uuid, s->page->uuid, sizeof(o.uuid));
-	r = shms_packread_open(&o, pack, &made);
+	r = shms_packread_open(&o, shms_packed_pack(s), &made);
 	if (r < 0)
 		return r;
 	/* release: pairs with shms_packed_pack(). */
-	atomic_store_explicit(&x->pack, made, memory_order_release);
+	atomic_store_explicit(&s->pack, made, memory_order_release);
 	return 0;
 }
 
 int shms_packed_reader(struct shmstore *s, struct shms_pack **ret)
 {
-	struct shms_packed *x = &s->packed;
 	int r = 0;
 
-	*ret = shms_packed_pack(x);
+	*ret = shms_packed_pack(s);
 	if (is_current(*ret))
 		return 0;
-	SHMS_HELD(&x->lock);
-	if (!is_current(shms_packed_pack(x)))
+	SHMS_HELD(&shms_handle(s)->packed.lock);
+	if (!is_current(shms_packed_pack(s)))
 		r = make_reader(s);
-	*ret = shms_packed_pack(x);
+	*ret = shms_packed_pack(s);
 	return r;
 }
 
@@ -169,22 +179,21 @@ int shms_packed_reader(struct shmstore *s, struct shms_pack **ret)
  * NULL: there is none to be had. */
 static struct shms_pack *make(struct shmstore *s)
 {
-	struct shms_packed *x = &s->packed;
-	struct shms_pack *pack = shms_packed_pack(x);
+	struct shms_pack *pack = shms_packed_pack(s);
 	int r;
 
 	if (pack)
 		return pack;
-	pthread_mutex_lock(&x->lock);
+	pthread_mutex_lock(&shms_handle(s)->packed.lock);
 	if ((r = shms_make_dir(s->dir_fd, SHMS_DIR_SEGMENTS)) == 0 || r == -EEXIST)
 		(void)open_pack(s);
-	pthread_mutex_unlock(&x->lock);
-	return shms_packed_pack(x);
+	pthread_mutex_unlock(&shms_handle(s)->packed.lock);
+	return shms_packed_pack(s);
 }
 
 void shms_packed_retire(struct shmstore *s, bool keep)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 
 	if (!pack)
 		return;
@@ -192,34 +201,35 @@ void shms_packed_retire(struct shmstore *s, bool keep)
 	shms_packedmem_gave(s, pack);
 }
 
-void shms_packed_fork_prepare(struct shms_packed *x)
+bool shms_packed_fits(const struct shmstore *s, uint64_t bytes)
 {
-	pthread_mutex_lock(&x->lock);
-	if (shms_packed_pack(x))
-		shms_pack_fork_prepare(shms_packed_pack(x));
+	uint64_t max = shms_handle(s)->packed.max;
+
+	return max && bytes <= max;
 }
 
-void shms_packed_fork_parent(struct shms_packed *x)
+void shms_packed_fork_prepare(struct shmstore *s)
 {
-	if (shms_packed_pack(x))
-		shms_pack_fork_parent(shms_packed_pack(x));
-	pthread_mutex_unlock(&x->lock);
+	pthread_mutex_lock(&shms_handle(s)->packed.lock);
+	if (shms_packed_pack(s))
+		shms_pack_fork_prepare(shms_packed_pack(s));
 }
 
-void shms_packed_fork_child(struct shms_packed *x)
+void shms_packed_fork_parent(struct shmstore *s)
 {
-	if (shms_packed_pack(x))
-		shms_pack_fork_child(shms_packed_pack(x));
+	if (shms_packed_pack(s))
+		shms_pack_fork_parent(shms_packed_pack(s));
+	pthread_mutex_unlock(&shms_handle(s)->packed.lock);
+}
+
+void shms_packed_fork_child(struct shmstore *s)
+{
+	struct shms_packed *x = &shms_handle(s)->packed;
+
+	if (shms_packed_pack(s))
+		shms_pack_fork_child(shms_packed_pack(s));
 	x->dir_fd = shms_close_fd(x->dir_fd);
 	pthread_mutex_unlock(&x->lock);
-}
-
-/* After a call that put, took or dropped a packed object. Most have nothing else to do. */
-static void tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
-{
-	if (!shms_packedmem_quiet(&s->packed.mem) || shms_credit_counted(&s->credit) ||
-	    shms_memory_wanted(s))
-		shms_packedmem_tend(s, pack, now_ms);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -249,7 +259,7 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
 int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
 		      const struct shms_segobject *what, bool replace, uint64_t may)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	int r;
 
 	if (!pack)
@@ -269,21 +279,21 @@ int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
 
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 
 	return pack ? shms_pack_get(pack, k->key, k->key_size, ret) : -ENOENT;
 }
 
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 
 	return pack && shms_pack_has(pack, k->key, k->key_size);
 }
 
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	uint64_t now_ms, bytes = 0;
 	int r;
 
@@ -291,7 +301,7 @@ int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_
 		return -ENOENT;
 	now_ms = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
 	r = shms_pack_delete(pack, k->key, k->key_size, now_ms, &bytes);
-	s->packed.mem.freed += bytes;
+	shms_handle(s)->packed.mem.freed += bytes;
 	tend(s, pack, now_ms);
 	if (ret_bytes && r == 0)
 		*ret_bytes = bytes;
@@ -335,7 +345,7 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 
 int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 
 	if (k->instead)
 		return pack && shms_pack_is(pack, k->key, k->key_size, k->instead) ? 0 : -EAGAIN;

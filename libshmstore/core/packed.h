@@ -20,9 +20,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "opened.h"
 #include "pack.h"
 
-struct shmstore;
 struct shms_keyname;
 
 /* store.names is held exclusively, but for pool. */
@@ -39,9 +39,8 @@ struct shms_packedmem {
 };
 
 struct shms_packed {
-	struct shms_pack *_Atomic pack; /* NULL: there is no packed object */
-	uint64_t max;                   /* bytes of header and buffers; 0: files alone */
-	int dir_fd;                     /* segments/ */
+	uint64_t max; /* bytes of header and buffers; 0: files alone */
+	int dir_fd;   /* segments/ */
 	struct shms_packedmem mem;
 	/* a thread gives what others asked for, or nobody may yet, or any more (packgive.h) */
 	atomic_flag giving;
@@ -49,10 +48,7 @@ struct shms_packed {
 };
 
 /* May an object of so many bytes, header and buffers, be packed? */
-static inline bool shms_packed_fits(const struct shms_packed *x, uint64_t bytes)
-{
-	return x->max && bytes <= x->max;
-}
+bool shms_packed_fits(const struct shmstore *s, uint64_t bytes);
 
 void shms_packed_init(struct shms_packed *x);
 /*
@@ -63,14 +59,14 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read);
 /* The handle closes: views stay. Before the store's directory is taken apart. */
 void shms_packed_retire(struct shmstore *s, bool keep);
 
-void shms_packed_fork_prepare(struct shms_packed *x);
-void shms_packed_fork_parent(struct shms_packed *x);
-void shms_packed_fork_child(struct shms_packed *x);
+void shms_packed_fork_prepare(struct shmstore *s);
+void shms_packed_fork_parent(struct shmstore *s);
+void shms_packed_fork_child(struct shmstore *s);
 
-static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
+static inline struct shms_pack *shms_packed_pack(const struct shmstore *s)
 {
 	/* acquire: who sees the pack sees all of it. */
-	return atomic_load_explicit(&x->pack, memory_order_acquire);
+	return atomic_load_explicit(&s->pack, memory_order_acquire);
 }
 
 /*
@@ -130,14 +126,7 @@ int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *
  */
 void shms_packedmem_init(struct shmstore *s);
 #define SHMS_PACKEDMEM_CALLS 64u /* of that many one looks at the pool */
-
-/* Counts a call that put, took or dropped a packed object. True: unless somebody wants memory,
- * nothing has to be done after it. */
-static inline bool shms_packedmem_quiet(struct shms_packedmem *m)
-{
-	return ++m->n_calls < SHMS_PACKEDMEM_CALLS && m->freed <= m->max && !m->tight && !m->scarce;
-}
-/* Does it. */
+/* After a call that put, took or dropped a packed object, where there may be something to do. */
 void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms);
 /* Tells the daemon's words what went back to the kernel. */
 void shms_packedmem_gave(struct shmstore *s, struct shms_pack *pack);

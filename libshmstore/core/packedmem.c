@@ -21,8 +21,8 @@
 
 void shms_packedmem_init(struct shmstore *s)
 {
-	s->packed.mem.max = LEAST;
-	s->packed.mem.least = UINT64_MAX;
+	shms_handle(s)->packed.mem.max = LEAST;
+	shms_handle(s)->packed.mem.least = UINT64_MAX;
 }
 
 /* A store's part of a quarter of the partition; a sixteenth at most, however few they are. */
@@ -37,7 +37,7 @@ static uint64_t bound(const struct shmstore *s, uint64_t size)
 /* Is less than an eighth of the partition's bytes free? Sets the pool's bound as well. */
 static bool scarce(struct shmstore *s, uint64_t now_ms)
 {
-	struct shms_packedmem *m = &s->packed.mem;
+	struct shms_packedmem *m = &shms_handle(s)->packed.mem;
 	struct shms_space space;
 
 	if (now_ms - m->looked_ms < LOOK_MS || shms_space(s->p->fd, &space) < 0)
@@ -50,16 +50,17 @@ static bool scarce(struct shmstore *s, uint64_t now_ms)
 
 void shms_packedmem_gave(struct shmstore *s, struct shms_pack *pack)
 {
-	uint64_t gave = shms_pack_gave(pack);
+	uint64_t bytes = shms_pack_gave(pack);
 
-	if (gave)
-		shms_credit_gave(s, gave);
+	if (bytes)
+		shms_credit_gave(s, bytes);
 }
 
 /* The ledger's pool is the sum of what files and segments have: both add what theirs changed by. */
 static void tell(struct shmstore *s, uint64_t pool)
 {
-	uint64_t before = atomic_exchange_explicit(&s->packed.mem.pool, pool, memory_order_relaxed);
+	uint64_t before = atomic_exchange_explicit(&shms_handle(s)->packed.mem.pool, pool,
+						   memory_order_relaxed);
 
 	if (pool != before)
 		atomic_fetch_add_explicit(&s->ledger->pool_bytes, pool - before,
@@ -78,7 +79,7 @@ static uint64_t trim(struct shmstore *s, struct shms_pack *pack)
 /* The pool's bound, and its age. */
 static void look(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
 {
-	struct shms_packedmem *m = &s->packed.mem;
+	struct shms_packedmem *m = &shms_handle(s)->packed.mem;
 	uint64_t memory, trimmed, pool = shms_pack_pool(pack, &memory, &trimmed);
 	bool old;
 
@@ -99,7 +100,7 @@ static void look(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
 
 void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
 {
-	struct shms_packedmem *m = &s->packed.mem;
+	struct shms_packedmem *m = &shms_handle(s)->packed.mem;
 	bool tight = shms_credit_pressed(s) || shms_memory_wanted(s) || m->scarce;
 
 	if (m->n_calls >= SHMS_PACKEDMEM_CALLS || m->freed > m->max) {
@@ -112,20 +113,20 @@ void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t no
 		if (tight)
 			trim(s, pack);
 	}
-	if (tight || shms_credit_counted(&s->credit))
+	if (tight || shms_credit_counted(s))
 		shms_packedmem_gave(s, pack);
 }
 
 uint64_t shms_packedmem_trim(struct shmstore *s)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 
 	return pack ? trim(s, pack) : 0;
 }
 
 bool shms_packedmem_any(struct shmstore *s)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	uint64_t memory, trimmed;
 
 	return pack && shms_pack_pool(pack, &memory, &trimmed) > trimmed;

@@ -16,10 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "handle.h"
+#include "credit.h"
 #include "hostpage.h"
+#include "links.h"
 #include "nameslock.h"
 #include "object.h"
+#include "packed.h"
+#include "recycle.h"
 #include "sys.h"
 
 /*
@@ -92,7 +95,7 @@ static int link_fd(struct shmstore *s, int fd, const char *name, bool replace)
 
 	if (r != -EEXIST || !replace)
 		return r;
-	shms_recycle_name(&s->recycle, staged);
+	shms_recycle_name(s, staged);
 	r = shms_link_fd(fd, s->dir_fd, staged);
 	if (r < 0)
 		return r;
@@ -238,7 +241,7 @@ static int place_over(struct shmstore *s, const struct shms_publish_from *from, 
 		return -EEXIST;
 	if (from->move)
 		return move_over(s, from, name);
-	shms_recycle_name(&s->recycle, staged);
+	shms_recycle_name(s, staged);
 	r = link_named(s, from, s->dir_fd, staged);
 	if (r < 0)
 		return r;

@@ -42,11 +42,10 @@
 /* files that one put asks for: a file that others still have costs a look each time */
 #define TRIES 4
 
-void shms_recycle_init(struct shms_recycle *r, uint64_t max)
+void shms_recycle_init(struct shms_recycle *r)
 {
 	memset(r, 0, sizeof(*r));
 	pthread_mutex_init(&r->lock, NULL);
-	r->max = r->warm_max = max;
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
 		r->slots[i].fd = -1;
 }
@@ -113,7 +112,7 @@ static bool better(const struct shms_slot *a, const struct shms_slot *b)
 /* Bytes that a file may be too large by. Where its slack is none to be given back, little. */
 static uint64_t slack_max(const struct shmstore *s, uint64_t need)
 {
-	const struct shms_recycle *r = &s->recycle;
+	const struct shms_recycle *r = &shms_handle(s)->recycle;
 
 	if (need < 2 * shms_slack_unit(s, need))
 		return need / 8;
@@ -125,7 +124,7 @@ static uint64_t slack_max(const struct shmstore *s, uint64_t need)
 static struct shms_slot *best_fit(struct shmstore *s, uint64_t need,
 				  const bool tried[SHMS_RECYCLE_SLOTS])
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	uint64_t over = slack_max(s, need);
 	uint64_t most = need + (over > shms_host_page() ? over : shms_host_page());
 	struct shms_slot *best = NULL;
@@ -146,7 +145,7 @@ static void expire(struct shmstore *s)
 	uint64_t now = shms_now_mono_ns();
 
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
-		struct shms_slot *slot = &s->recycle.slots[i];
+		struct shms_slot *slot = &shms_handle(s)->recycle.slots[i];
 
 		if (now - slot->stamp_ns <= SHMS_RECYCLE_AGE_NS)
 			continue;
@@ -159,7 +158,7 @@ static void expire(struct shmstore *s)
 
 struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	bool tried[SHMS_RECYCLE_SLOTS] = {false};
 	struct shms_slot *slot = NULL;
 
@@ -213,16 +212,16 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	uint64_t begin = shms_whole_pages(l->metadata_off + l->metadata_size);
 	uint64_t end = l->header_size & ~(shms_host_page() - 1);
 
-	SHMS_HELD(&s->recycle.lock);
-	s->recycle.taken -= slot->bytes;
+	SHMS_HELD(&shms_handle(s)->recycle.lock);
+	shms_handle(s)->recycle.taken -= slot->bytes;
 	strcpy(slot->name, name);
 	shms_slot_state(slot, SHMS_SLOT_PUBLISHED);
 	if (begin < end) {
 		slot->slack_off = begin;
 		slot->slack_size = end - begin;
-		s->recycle.slack += end - begin;
+		shms_handle(s)->recycle.slack += end - begin;
 	}
-	if (s->recycle.let_go)
+	if (shms_handle(s)->recycle.let_go)
 		shms_slot_unpublish(s, slot);
 }
 
@@ -233,8 +232,8 @@ static void look_again(struct shmstore *s, struct shms_slot *slot)
 
 	if (fstat(slot->fd, &st) < 0)
 		return;
-	SHMS_HELD(&s->recycle.lock);
-	s->recycle.taken += shms_blocks(&st) - slot->bytes;
+	SHMS_HELD(&shms_handle(s)->recycle.lock);
+	shms_handle(s)->recycle.taken += shms_blocks(&st) - slot->bytes;
 	slot->bytes = shms_blocks(&st);
 }
 
@@ -259,22 +258,22 @@ int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size)
 
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 {
-	SHMS_HELD(&s->recycle.lock);
-	s->recycle.taken -= slot->bytes;
+	SHMS_HELD(&shms_handle(s)->recycle.lock);
+	shms_handle(s)->recycle.taken -= slot->bytes;
 	shms_slot_pool(s, slot, false); /* it was ours alone when it was taken */
 }
 
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
 {
-	SHMS_HELD(&s->recycle.lock);
-	s->recycle.taken -= slot->bytes;
-	shms_slot_free(&s->recycle, slot);
+	SHMS_HELD(&shms_handle(s)->recycle.lock);
+	shms_handle(s)->recycle.taken -= slot->bytes;
+	shms_slot_free(&shms_handle(s)->recycle, slot);
 }
 
 void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes,
 			const char *name)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	uint64_t capacity = shms_whole_pages(size);
 	struct shms_slot *slot;
 
@@ -306,7 +305,7 @@ static struct shms_slot *find_published(struct shms_recycle *r, const char *name
  * now must be free at once. */
 static bool scarce(struct shmstore *s)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	uint64_t now = shms_now_mono_ns(), size, n;
 	struct shms_space space;
 
@@ -332,7 +331,7 @@ static bool scarce(struct shmstore *s)
 /* Makes room for bytes more in the pool. */
 static bool make_room(struct shmstore *s, uint64_t bytes)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	struct shms_slot *slot;
 
 	if (bytes > r->max)
@@ -388,7 +387,7 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of links,
 			uint64_t *io_bytes)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	uint64_t size = *io_bytes;
 	struct shms_slot *slot;
 	int result = 0;
@@ -408,7 +407,7 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 		result = reopen(s, name, io_bytes, &slot);
 	}
 	if (slot) {
-		shms_recycle_name(r, slot->pool_name);
+		shms_recycle_name(s, slot->pool_name);
 		result = shms_rename_noreplace(s->objects_fd, name, s->dir_fd, slot->pool_name);
 		if (result == 0) {
 			shms_slot_pool(s, slot, links == SHMS_LINKS_KNOWN);
@@ -426,7 +425,7 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name,
 			       enum shms_links_of links)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	uint64_t bytes = 0, freed = 0;
 	struct shms_slot *slot;
 	struct stat st;
@@ -441,7 +440,7 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
 		shms_slot_pool(s, slot, links == SHMS_LINKS_KNOWN);
 	} else {
-		freed = shms_credit_freed_by_name(s, s->dir_fd, pool_name);
+		freed = shms_credit_freed_by(s, s->dir_fd, pool_name);
 		if (slot)
 			shms_slot_free(r, slot);
 		if (unlinkat(s->dir_fd, pool_name, 0) == 0)
@@ -453,7 +452,7 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 {
 	bool any = atomic_load_explicit(&s->page->moved.exposed, memory_order_relaxed);
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	struct stat st;
 
 	SHMS_HELD(&r->lock);
@@ -472,7 +471,7 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 
 void shms_recycle_let_go(struct shmstore *s)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 
 	SHMS_HELD(&r->lock);
 	r->let_go = true;
@@ -484,7 +483,7 @@ void shms_recycle_let_go(struct shmstore *s)
 
 void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	struct stat st;
 
 	SHMS_HELD(&r->lock);
@@ -501,8 +500,8 @@ void shms_recycle_forget(struct shmstore *s, const char *name)
 {
 	struct shms_slot *slot;
 
-	SHMS_HELD(&s->recycle.lock);
-	slot = find_published(&s->recycle, name);
+	SHMS_HELD(&shms_handle(s)->recycle.lock);
+	slot = find_published(&shms_handle(s)->recycle, name);
 	if (slot)
-		shms_slot_free(&s->recycle, slot);
+		shms_slot_free(&shms_handle(s)->recycle, slot);
 }

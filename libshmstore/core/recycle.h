@@ -91,7 +91,7 @@ struct shms_recycle {
 struct shmstore;
 struct shms_layout;
 
-void shms_recycle_init(struct shms_recycle *r, uint64_t max);
+void shms_recycle_init(struct shms_recycle *r);
 /* Drops every slot and its file in recycle/ (dir_fd, the store's, -1:
  * descriptors and mappings only). */
 void shms_recycle_deinit(struct shms_recycle *r, int dir_fd);
@@ -100,7 +100,7 @@ void shms_recycle_deinit(struct shms_recycle *r, int dir_fd);
 void shms_recycle_forked(struct shms_recycle *r);
 
 /* A fresh name for a file in recycle/. */
-void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME]);
+void shms_recycle_name(struct shmstore *s, char ret_name[SHMS_RECYCLE_NAME]);
 
 /*
  * Takes a pooled file with room for need bytes and little more, that nobody else links, has open or

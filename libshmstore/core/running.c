@@ -74,7 +74,7 @@ bool shms_running_add(struct shms_running *r, struct shms_attach *a,
 	SHMS_HELD(&r->lock);
 	LL_PREPEND(r->tasks, task);
 	/* A daemon that registers us from here on is told by on_registered(). */
-	now = atomic_load_explicit(&a->generation, memory_order_relaxed);
+	now = shms_attach_generation(a);
 	return now && now != generation;
 }
 

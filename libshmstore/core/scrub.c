@@ -24,8 +24,8 @@
 
 #include "cleanup.h"
 #include "filemode.h"
-#include "handle.h"
 #include "object.h"
+#include "opened.h"
 #include "recycle.h"
 #include "sys.h"
 

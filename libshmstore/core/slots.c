@@ -44,9 +44,10 @@ void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot)
 	slot->state = SHMS_SLOT_FREE;
 }
 
-void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
+void shms_recycle_name(struct shmstore *s, char ret_name[SHMS_RECYCLE_NAME])
 {
-	uint64_t number = atomic_fetch_add_explicit(&r->next_number, 1, memory_order_relaxed);
+	uint64_t number = atomic_fetch_add_explicit(&shms_handle(s)->recycle.next_number, 1,
+						    memory_order_relaxed);
 	char digits[] = "00000000000000000000"; /* as many as 64 bits have */
 	size_t n = sizeof(digits) - 1;
 
@@ -67,7 +68,7 @@ void shms_slot_state(struct shms_slot *slot, enum shms_slot_state state)
 
 static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	struct shms_ledger *l = s->ledger;
 	uint64_t n = 0, told = r->told;
 
@@ -88,13 +89,13 @@ static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
  * recycle/, under one name or the other. */
 static void cool_down(struct shmstore *s)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	struct shms_slot *slot;
 	char number[SHMS_RECYCLE_NAME], name[SHMS_RECYCLE_NAME];
 
 	while (r->warm > r->warm_max &&
 	       (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED, true)) != NULL) {
-		shms_recycle_name(r, number);
+		shms_recycle_name(s, number);
 		snprintf(name, sizeof(name), SHMS_DIR_RECYCLE "/%c%.21s", SHMS_RECYCLE_COLD,
 			 number + sizeof(SHMS_DIR_RECYCLE));
 		r->warm -= slot->bytes;
@@ -128,12 +129,12 @@ int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
  * change. The lock is held. */
 void shms_slot_pool(struct shmstore *s, struct shms_slot *slot, bool handed)
 {
-	no_slack(&s->recycle, slot);
+	no_slack(&shms_handle(s)->recycle, slot);
 	slot->shared = false;
 	slot->handed = handed;
 	shms_slot_state(slot, SHMS_SLOT_POOLED);
 	account(s, slot, true);
-	if (s->recycle.warm > s->recycle.warm_max)
+	if (shms_handle(s)->recycle.warm > shms_handle(s)->recycle.warm_max)
 		cool_down(s);
 }
 
@@ -141,7 +142,7 @@ void shms_slot_unpool(struct shmstore *s, struct shms_slot *slot, enum shms_slot
 {
 	shms_slot_state(slot, state);
 	if (state == SHMS_SLOT_TAKEN)
-		s->recycle.taken += slot->bytes;
+		shms_handle(s)->recycle.taken += slot->bytes;
 	account(s, slot, false);
 }
 
@@ -149,17 +150,17 @@ void shms_slot_unpool(struct shmstore *s, struct shms_slot *slot, enum shms_slot
  * ledger is to be read with. */
 static void missed(struct shmstore *s, struct shms_slot *slot)
 {
-	s->recycle.missed_n++;
-	s->recycle.missed += slot->bytes;
+	shms_handle(s)->recycle.missed_n++;
+	shms_handle(s)->recycle.missed += slot->bytes;
 	shms_slot_unpool(s, slot, SHMS_SLOT_FREE);
-	shms_slot_free(&s->recycle, slot);
+	shms_slot_free(&shms_handle(s)->recycle, slot);
 }
 
 void shms_slot_drop(struct shmstore *s, struct shms_slot *slot)
 {
 	bool cold = slot->fd < 0;
-	uint64_t freed = cold ? shms_credit_freed_by_name(s, s->dir_fd, slot->pool_name)
-			      : shms_credit_freed_by_fd(s, slot->fd);
+	uint64_t freed = cold ? shms_credit_freed_by(s, s->dir_fd, slot->pool_name)
+			      : shms_credit_freed_by(s, slot->fd, "");
 
 	if (unlinkat(s->dir_fd, slot->pool_name, 0) < 0) {
 		freed = 0;
@@ -170,7 +171,7 @@ void shms_slot_drop(struct shmstore *s, struct shms_slot *slot)
 	}
 	shms_slot_unpool(s, slot, SHMS_SLOT_FREE);
 	/* Its descriptor and mapping hold the memory to the last. */
-	shms_slot_free(&s->recycle, slot);
+	shms_slot_free(&shms_handle(s)->recycle, slot);
 	shms_credit_gave(s, freed);
 }
 
@@ -180,7 +181,7 @@ bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot)
 	int fd;
 
 	/* From here on it has a name that nobody takes. */
-	shms_recycle_name(&s->recycle, name);
+	shms_recycle_name(s, name);
 	if (renameat(s->dir_fd, slot->pool_name, s->dir_fd, name) < 0) {
 		shms_slot_drop(s, slot);
 		return false;
@@ -192,7 +193,7 @@ bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot)
 		return false;
 	}
 	slot->fd = fd;
-	s->recycle.warm += slot->bytes;
+	shms_handle(s)->recycle.warm += slot->bytes;
 	return true;
 }
 
@@ -254,13 +255,13 @@ uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot)
 {
 	uint64_t given = slot->slack_size ? punch_slack(s, slot) : 0;
 
-	shms_slot_free(&s->recycle, slot);
+	shms_slot_free(&shms_handle(s)->recycle, slot);
 	return given;
 }
 
 struct shms_slot *shms_slot_claim(struct shmstore *s)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	struct shms_slot *slot = shms_slot_oldest(r, SHMS_SLOT_FREE, false);
 
 	if (slot)
@@ -280,7 +281,7 @@ struct shms_slot *shms_slot_claim(struct shmstore *s)
 
 uint64_t shms_recycle_hold(struct shmstore *s)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	uint64_t gone;
 
 	pthread_mutex_lock(&r->lock);
@@ -291,22 +292,22 @@ uint64_t shms_recycle_hold(struct shmstore *s)
 
 void shms_recycle_release(struct shmstore *s)
 {
-	pthread_mutex_unlock(&s->recycle.lock);
+	pthread_mutex_unlock(&shms_handle(s)->recycle.lock);
 }
 
 bool shms_recycle_any(struct shmstore *s)
 {
 	bool any;
 
-	pthread_mutex_lock(&s->recycle.lock);
-	any = s->recycle.pooled || s->recycle.slack;
-	pthread_mutex_unlock(&s->recycle.lock);
+	pthread_mutex_lock(&shms_handle(s)->recycle.lock);
+	any = shms_handle(s)->recycle.pooled || shms_handle(s)->recycle.slack;
+	pthread_mutex_unlock(&shms_handle(s)->recycle.lock);
 	return any || shms_draft_any_kept(s) || shms_packedmem_any(s);
 }
 
 uint64_t shms_recycle_trim(struct shmstore *s)
 {
-	struct shms_recycle *r = &s->recycle;
+	struct shms_recycle *r = &shms_handle(s)->recycle;
 	uint64_t dropped = shms_draft_trim(s, true) + shms_packedmem_trim(s);
 	struct shms_slot *slot;
 

@@ -124,8 +124,21 @@ static void begin(struct shmstore *s, struct shmstore_view *v)
 {
 	v->s = s;
 	shms_store_ref(s);
-	shms_count(&s->n_views, 1);
-	shms_count(&s->mapped, v->map_size);
+	shms_count(&shms_handle(s)->n_views, 1);
+	shms_count(&shms_handle(s)->mapped, v->map_size);
+}
+
+void shms_view_told(struct shmstore *s)
+{
+	struct shms_ledger *l = s->ledger;
+	uint64_t mapped = atomic_load_explicit(&shms_handle(s)->mapped, memory_order_relaxed);
+
+	atomic_store_explicit(&l->mapped_n,
+			      atomic_load_explicit(&shms_handle(s)->n_views, memory_order_relaxed),
+			      memory_order_relaxed);
+	atomic_store_explicit(&l->mapped_bytes, mapped, memory_order_relaxed);
+	if (mapped > atomic_load_explicit(&l->mapped_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&l->mapped_bytes_max, mapped, memory_order_relaxed);
 }
 
 int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h,
@@ -270,8 +283,8 @@ static void view_free(struct shmstore_view *v)
 	}
 	if (v->is_packed)
 		shms_pack_unget(v->packed.pack, &v->packed, 0);
-	shms_count(&s->n_views, UINT64_MAX);
-	shms_count(&s->mapped, -v->map_size);
+	shms_count(&shms_handle(s)->n_views, UINT64_MAX);
+	shms_count(&shms_handle(s)->mapped, -v->map_size);
 	v->magic = 0;
 	free(v->head);
 	free(v);

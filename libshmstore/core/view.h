@@ -44,6 +44,8 @@ struct shms_view_file {
 	uid_t uid; /* the file's owner */
 };
 
+/* Tells the ledger what views there are, which may change when the handle has gone. */
+void shms_view_told(struct shmstore *s);
 /*
  * Makes a view of the open, validated object h (whose heap memory it takes over) under
  * key. 0, -ENOMEM, -errno of mmap.

@@ -114,7 +114,7 @@ static int failed_store(int error, const char *call, const struct shmstore *s, c
 	struct subject a = {call, "", ""};
 	char name[SHMS_NAME_SIZE];
 
-	if (s && s->magic == SHMS_STORE_MAGIC && s->path)
+	if (s && shms_handle(s)->magic == SHMS_STORE_MAGIC && s->path)
 		a.path = s->path;
 	if (key && key_size <= SHMSTORE_KEY_MAX) {
 		shms_name_encode(key, key_size, name);

@@ -26,7 +26,9 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "credit.h"
 #include "detail.h"
+#include "links.h"
 #include "move.h"
 #include "name.h"
 #include "nameslock.h"

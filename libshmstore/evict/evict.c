@@ -19,8 +19,8 @@
 
 #include "demote.h"
 #include "detail.h"
-#include "handle.h"
 #include "nameslock.h"
+#include "packed.h"
 #include "packgive.h"
 #include "partition.h"
 #include "sys.h"
@@ -375,7 +375,7 @@ static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes
 /* Of what is to go, the part that the store's packed objects have of all that is there. */
 static uint64_t packed_part(struct shmstore *s, const struct shms_space *room, const struct lack *k)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	uint64_t bytes = pack ? shms_pack_sum(pack).bytes : 0;
 
 	return shms_victim_part(k->goal, bytes, room->used);

@@ -18,7 +18,6 @@
 #include "detail.h"
 #include "engine.h"
 #include "evict.h"
-#include "handle.h"
 #include "nameslock.h"
 #include "partition.h"
 #include "pipeline.h"

@@ -21,9 +21,9 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "demote.h"
-#include "handle.h"
 #include "nameslock.h"
 #include "object.h"
+#include "packed.h"
 #include "publish.h"
 #include "sys.h"
 
@@ -218,7 +218,7 @@ static bool batch(struct run *k, struct shms_engine *e)
 struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes,
 					uint64_t most)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	struct run k = {.s = s, .t = t, .pack = pack, .bytes = bytes, .most = most};
 	struct shms_engine *e = pack ? shms_tier_engine(t) : NULL;
 

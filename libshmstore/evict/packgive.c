@@ -46,7 +46,7 @@ static void demote(struct shmstore *s, uint64_t bytes)
 /* The memory of the store's segments. */
 static uint64_t memory_of(struct shmstore *s)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	uint64_t memory = 0, trimmed;
 
 	if (pack)
@@ -89,18 +89,14 @@ static void give(struct shmstore *s)
 /* False: another thread gives, or the store is being opened or closed. */
 static bool begin(struct shmstore *s)
 {
-	/* Acquire: pairs with end(), in another thread. */
-	return !atomic_flag_test_and_set_explicit(&s->packed.giving, memory_order_acquire);
+	/* Acquire: pairs with shms_packgive_may(), in another thread. */
+	return !atomic_flag_test_and_set_explicit(&shms_handle(s)->packed.giving,
+						  memory_order_acquire);
 }
 
-static void end(struct shmstore *s)
+void shms_packgive_may(struct shmstore *s)
 {
-	atomic_flag_clear_explicit(&s->packed.giving, memory_order_release);
-}
-
-void shms_packgive_begin(struct shmstore *s)
-{
-	end(s);
+	atomic_flag_clear_explicit(&shms_handle(s)->packed.giving, memory_order_release);
 }
 
 void shms_packgive_end(struct shmstore *s)
@@ -115,7 +111,7 @@ void shms_packgive_asked(struct shmstore *s)
 		return;
 	give(s);
 	shms_detail_clear(); /* that is no business of the call */
-	end(s);
+	shms_packgive_may(s);
 }
 
 /*
@@ -125,28 +121,27 @@ void shms_packgive_asked(struct shmstore *s)
  */
 static struct shmstore *find_ours(int page_fd)
 {
-	struct shmstore *s;
+	struct shms_handle *h;
 	struct stat page;
 
 	if (fstat(page_fd, &page) < 0)
 		return NULL;
-	shms_ours_lock();
-	for (s = shms_ours_first(); s; s = s->next) {
-		if (!begin(s))
+	for (h = shms_ours_lock(); h; h = h->next) {
+		if (!begin(&h->s))
 			continue;
-		if (page.st_ino == s->page_inode && page.st_dev == s->p->device)
+		if (page.st_ino == h->s.page_inode && page.st_dev == h->s.p->device)
 			break;
-		end(s);
+		shms_packgive_may(&h->s);
 	}
 	shms_ours_unlock();
-	return s;
+	return h ? &h->s : NULL;
 }
 
 static void give_all(struct shmstore *s)
 {
 	while (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed))
 		give(s);
-	end(s);
+	shms_packgive_may(s);
 }
 
 void shms_packgive_for(struct shmstore *s, uint64_t ns)

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "handle.h"
+#include "opened.h"
 
 void shms_packgive_asked(struct shmstore *s);
 
@@ -22,9 +22,9 @@ static inline void shms_packgive(struct shmstore *s)
 	if (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed))
 		shms_packgive_asked(s);
 }
-/* From the end of the store's open until the begin of its close any thread of
- * the process may give for it. */
-void shms_packgive_begin(struct shmstore *s);
+/* From the end of the store's open until the begin of its close any thread of the process may give
+ * for it, one at a time. */
+void shms_packgive_may(struct shmstore *s);
 void shms_packgive_end(struct shmstore *s);
 /* Until nothing is wanted, or so much time has passed. */
 void shms_packgive_for(struct shmstore *s, uint64_t ns);

@@ -19,8 +19,8 @@
 #include "detail.h"
 #include "evict.h"
 #include "gc.h"
-#include "handle.h"
 #include "packgive.h"
+#include "recycle.h"
 #include "sys.h"
 #include "tier.h"
 

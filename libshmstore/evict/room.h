@@ -76,7 +76,7 @@ void shms_room_settle_part(struct shms_room *m, uint64_t taken);
  * store's memory, else none. */
 static inline uint64_t shms_room_unbooked(const struct shmstore *s)
 {
-	return shms_hooked(s) || shms_credit_counted(&s->credit) ? 0 : UINT64_MAX;
+	return shms_hooked(s) || shms_credit_counted(s) ? 0 : UINT64_MAX;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gcaction.h: for gc's own modules: its hands, which tell what is done, and do it, or in a dry run
- * note it; and what it does with stores, peers/ and the disk tier.
+ * note it; and what it does with stores and the disk tier.
  */
 #ifndef SHMS_GCACTION_H
 #define SHMS_GCACTION_H
@@ -113,11 +113,6 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t);
 /* The owner is dead, and we hold the lock: what its page says decides, which is in t->page then.
  * A kept store's lock ends. */
 int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock);
-
-/* gcpeer.c: what gc does with peers/. */
-int shms_gc_peers(struct shms_gc *g);
-/* The one of a store that is dead: only where it still leads to below. */
-int shms_gc_peer_of(struct shms_gc *g, const char *address, const char *below);
 
 /* gctier.c: finds out whether there is a tier; shms_tierfind_close() of g->find is owed in any
  * case. */

@@ -105,7 +105,12 @@ void shms_attach_bye(struct shms_attach *a);
 /* Looks for a daemon that died, came, or speaks again; tries to connect once a second
  * at most. True: registered. */
 bool shms_attach_again(struct shms_attach *a);
-/* As that; no lock is taken while the store is registered. */
+/* The number of the registration that holds; 0: there is none. */
+static inline uint64_t shms_attach_generation(const struct shms_attach *a)
+{
+	return atomic_load_explicit(&a->generation, memory_order_relaxed);
+}
+/* As shms_attach_again(); no lock is taken while the store is registered. */
 bool shms_attach_registered(struct shms_attach *a);
 /* For a call that can do nothing without a daemon: one that is slow to greet
  * is waited for longer, once. */

@@ -17,18 +17,34 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
 #include <utlist.h>
 
 #include "attach.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "onwait.h"
 #include "sys.h"
 
 #define MS       SHMS_MS
 #define REPLY_NS (1000 * MS)
 #define QUIET_NS (5000 * MS)  /* without a word, before it is asked whether it lives */
 #define DEAD_NS  (20000 * MS) /* after that */
+
+static int (*_Atomic on_wait)(void);
+
+void shmstore_on_wait(int (*fn)(void))
+{
+	/* release: who calls it sees what it needs. */
+	atomic_store_explicit(&on_wait, fn, memory_order_release);
+}
+
+bool shms_interrupted(void)
+{
+	int (*fn)(void) = atomic_load_explicit(&on_wait, memory_order_acquire);
+
+	return fn && fn();
+}
 
 void shms_request_end(struct shms_attach *a, struct shms_request *q, int error)
 {
@@ -134,6 +150,14 @@ int shms_reply_error(const struct shms_reply *reply)
 	return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
 }
 
+int shms_request_error(struct shms_attach *a, int r, const struct shms_reply *reply,
+		       const char *then)
+{
+	if (r == -ENOTCONN)
+		return shms_attach_absent(a, then);
+	return r < 0 ? shms_error(r) : shms_reply_error(reply);
+}
+
 int shms_request_post(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
 {
 	uint64_t until = 0, now;
@@ -182,7 +206,6 @@ static uint64_t look_after(struct shms_attach *a)
 bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint64_t until_ns)
 {
 	uint64_t look;
-	bool done;
 
 	SHMS_HELD(&a->lock);
 	while (!q->done && shms_now_mono_ns() < until_ns) {
@@ -190,8 +213,7 @@ bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint
 		if (!q->done)
 			shms_attach_wait(a, POLLIN, look < until_ns ? look : until_ns);
 	}
-	done = q->done;
-	return done;
+	return q->done;
 }
 
 int shms_request_wait(struct shms_attach *a, struct shms_request *q)
@@ -221,7 +243,7 @@ void shms_request_look(struct shms_attach *a)
 /* They wait for one that is slow, and say why there is none. */
 bool shms_attach_registered(struct shms_attach *a)
 {
-	return atomic_load_explicit(&a->generation, memory_order_relaxed) || shms_attach_again(a);
+	return shms_attach_generation(a) || shms_attach_again(a);
 }
 
 bool shms_attach_needed(struct shms_attach *a)
@@ -237,6 +259,20 @@ bool shms_attach_needed(struct shms_attach *a)
 	a->needed = a->state == SHMS_ATTACH_GREETING;
 	registered = a->state == SHMS_ATTACH_REGISTERED;
 	return registered;
+}
+
+int shms_request_begin(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
+{
+	return call->generation || shms_attach_needed(a) ? shms_request_post(a, call, q)
+							 : -ENOTCONN;
+}
+
+int shms_request_ask(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret)
+{
+	struct shms_request q = {.reply = ret};
+	int r = shms_request_begin(a, call, &q);
+
+	return r < 0 ? r : shms_request_wait(a, &q);
 }
 
 int shms_attach_absent(struct shms_attach *a, const char *then)

@@ -64,6 +64,10 @@ int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct
 
 /* The error of a REFUSED reply, whose sentence becomes the error's detail; 0 of any other. */
 int shms_reply_error(const struct shms_reply *reply);
+/* The error of a request that ended with r, and else of its reply. With -ENOTCONN the call needed
+ * a daemon: shms_attach_absent() says why there is none, and then. */
+int shms_request_error(struct shms_attach *a, int r, const struct shms_reply *reply,
+		       const char *then);
 
 /*
  * Sends without waiting for a reply. q: where that will be told, however late; NULL: none is
@@ -77,10 +81,20 @@ int shms_request_post(struct shms_attach *a, const struct shms_call *call, struc
  * long is hung up on. Returns q->error.
  */
 int shms_request_wait(struct shms_attach *a, struct shms_request *q);
-/* The same, until then at most (CLOCK_MONOTONIC). True: it has ended, and q->error says how. */
+/* Posts for a call that can do nothing without a daemon: one that is slow to greet is waited for
+ * longer, once, unless the call goes to one registration only. 0, -ENOTCONN. */
+int shms_request_begin(struct shms_attach *a, const struct shms_call *call, struct shms_request *q);
+/* Begins the request, and waits for its end. */
+int shms_request_ask(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret);
+/* Waits for the end of q, until then at most (CLOCK_MONOTONIC). True: it has ended, and q->error
+ * says how. */
 bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint64_t until_ns);
 /* q's reply is not wanted any more. Afterwards it has ended, or never will. */
 void shms_request_withdraw(struct shms_attach *a, struct shms_request *q);
+/* The program may end a call that waits (shmstore_on_wait()): asks it. No lock is held: what it
+ * asks may wait for a thread that is in a call. */
+bool shms_interrupted(void);
+#define SHMS_INTERRUPT_NS UINT64_C(100000000) /* between two questions */
 /* Takes what has come, without waiting. */
 void shms_request_look(struct shms_attach *a);
 /* A descriptor that is readable when shms_request_look() has something to do, whatever the

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aside.h"
 #include "cleanup.h"
 #include "format.h"
 #include "hostpage.h"
 #include "lightlock.h"
+#include "macros.h"
 #include "packsegs.h"
 #include "page.h"
 #include "seglook.h"

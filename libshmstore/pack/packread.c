@@ -19,8 +19,8 @@
 #include <string.h>
 
 #include "alloc.h"
-#include "aside.h"
 #include "cleanup.h"
+#include "macros.h"
 #include "packlook.h"
 #include "packsegs.h"
 #include "page.h"

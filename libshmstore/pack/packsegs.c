@@ -16,9 +16,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "aside.h"
 #include "bootclock.h"
 #include "cleanup.h"
+#include "macros.h"
 #include "page.h"
 #include "segfile.h"
 #include "segslot.h"

@@ -21,7 +21,7 @@ struct shms_packseg {
 	struct shms_segfile *file; /* NULL: this number is free */
 	bool large;                /* for objects over SHMS_PACK_SMALL */
 	/* a bit for each slot of an own one: a get since the search for
-	 * victims came by (packvictim.c) */
+	 * victims came by (packtrim.c) */
 	uint8_t *used;
 	uint32_t n_held;   /* slots with a name or views of ours */
 	uint32_t n_viewed; /* slots with views of ours, or of our children */
@@ -229,13 +229,6 @@ bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g);
 void shms_pack_count_end(struct shms_pack *p);
 
 /*
- * Has this store alone the object of that slot, by one key, without views and leases,
- * and not pinned? now: segnow_of_ms(). The pack's lock is held. Another process may
- * get a view of it at any moment.
- */
-bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now);
-
-/*
  * Packed objects and fork(). A child inherits views, and the parent must know how long
  * the child may use them: each segment with live views has a byte that the children lock together.
  * The process that forks calls these functions, itself or by handlers of pthread_atfork().
@@ -248,7 +241,7 @@ bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace pla
 void shms_pack_fork_prepare(struct shms_pack *p);
 void shms_pack_fork_parent(struct shms_pack *p);
 
-/* Of pack.c, for packput.c, packshare.c, packalias.c and packvictim.c. The pack's lock is held. */
+/* Of pack.c, for packput.c, packshare.c, packalias.c and packtrim.c. The pack's lock is held. */
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace *ret);
 /* Hashes the key and finds it; neither, if it is the last one (packsegs.h). */

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aside.h"
 #include "cleanup.h"
 #include "hexdigits.h"
+#include "macros.h"
 #include "pack.h"
 #include "packsegs.h"
 #include "seglook.h"

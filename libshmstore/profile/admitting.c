@@ -11,7 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "attach.h"
 #include "detail.h"
 #include "handle.h"
 #include "profiling.h"
@@ -87,7 +86,7 @@ static int let_in(struct shmstore_task_grant *ret, uint64_t declared)
 static void take_back(const struct asking *a, struct shms_request *q, uint64_t generation)
 {
 	const struct wire_cancel cancel = {.serial = q->serial};
-	struct shms_attach *attach = &a->s->attach;
+	struct shms_attach *attach = shms_attach_of(a->s);
 	struct shms_reply done;
 	int r;
 
@@ -132,9 +131,9 @@ static void remember(const struct asking *a, uint64_t task, uint64_t generation)
 				       .tail = a->names,
 				       .tail_size = a->n_names};
 
-	if (task &&
-	    shms_running_add(&a->s->running, &a->s->attach, &m, a->names, a->n_names, generation))
-		(void)shms_request_post(&a->s->attach, &call, NULL);
+	if (task && shms_running_add(&shms_handle(a->s)->running, shms_attach_of(a->s), &m,
+				     a->names, a->n_names, generation))
+		(void)shms_request_post(shms_attach_of(a->s), &call, NULL);
 }
 
 /* The daemon of this generation. 0 and above: it answered; -ENOTCONN: it is gone; -ECANCELED. */
@@ -160,11 +159,11 @@ static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_
 				       .generation = generation};
 	struct shms_reply reply;
 	struct shms_request q = {.reply = &reply};
-	int r = shms_request_post(&a->s->attach, &call, &q);
+	int r = shms_request_post(shms_attach_of(a->s), &call, &q);
 
 	if (r < 0)
 		return r;
-	while (!shms_request_wait_until(&a->s->attach, &q, shms_now_mono_ns() + LOOK_NS)) {
+	while (!shms_request_wait_until(shms_attach_of(a->s), &q, shms_now_mono_ns() + LOOK_NS)) {
 		if (wants_no_more(a)) {
 			take_back(a, &q, generation);
 			return shms_detail(-ECANCELED, NULL,
@@ -182,7 +181,7 @@ static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_
  * or the deadline, is over? */
 static bool come_back(const struct asking *a)
 {
-	struct shms_attach *attach = &a->s->attach;
+	struct shms_attach *attach = shms_attach_of(a->s);
 	uint64_t since = shms_now_mono_ns();
 
 	while (!shms_attach_hurry(attach)) {
@@ -208,14 +207,14 @@ static bool is_deaf(struct asking *a, uint64_t epoch)
 /* Registered with a daemon, whose generation this is; 0: there is none. */
 static uint64_t find_daemon(const struct asking *a)
 {
-	struct shms_attach *attach = &a->s->attach;
-	uint64_t generation = atomic_load_explicit(&attach->generation, memory_order_relaxed);
+	struct shms_attach *attach = shms_attach_of(a->s);
+	uint64_t generation = shms_attach_generation(attach);
 
 	if (generation)
 		return generation;
 	if (!shms_attach_again(attach) && !(shms_attach_expected(attach) && come_back(a)))
 		return 0;
-	return atomic_load_explicit(&attach->generation, memory_order_relaxed);
+	return shms_attach_generation(attach);
 }
 
 static int ask_until_answered(struct asking *a, struct shmstore_task_grant *ret)
@@ -224,7 +223,7 @@ static int ask_until_answered(struct asking *a, struct shmstore_task_grant *ret)
 	int r;
 
 	while ((generation = find_daemon(a)) != 0) {
-		epoch = atomic_load_explicit(&a->s->attach.epoch, memory_order_relaxed);
+		epoch = atomic_load_explicit(&shms_attach_of(a->s)->epoch, memory_order_relaxed);
 		r = ask_once(a, generation, ret);
 		if (r != -ENOTCONN)
 			return r;
@@ -248,16 +247,13 @@ static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
 {
 	static const struct shmstore_task_ask init = SHMSTORE_TASK_ASK_INIT;
 	struct shmstore_task_ask *ask = &ret->ask;
-	uint64_t now = shms_now_mono_ns();
-	int n;
+	int n, r;
 
 	*ask = init;
-	if (from &&
-	    from->size < offsetof(struct shmstore_task_ask, idle_arg) + sizeof(from->idle_arg))
-		return shms_detail(-EINVAL, NULL,
-				   "ask.size is wrong: begin with SHMSTORE_TASK_ASK_INIT");
-	if (from)
-		memcpy(ask, from, from->size < sizeof(*ask) ? from->size : sizeof(*ask));
+	r = shms_take_sized(ask, sizeof(*ask), from, SHMS_UPTO(shmstore_task_ask, idle_arg), "ask",
+			    "SHMSTORE_TASK_ASK_INIT");
+	if (r < 0)
+		return r;
 	if (ask->level > SHMSTORE_TASK_AUTO)
 		return shms_detail(-EINVAL, NULL,
 				   "there is no level %u: 0 (NEVER) to 4 (ALWAYS), or 5 (AUTO)",
@@ -265,8 +261,7 @@ static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
 	if (ask->flags & ~(SHMSTORE_TASK_RETRIABLE | SHMSTORE_TASK_WORKER))
 		return shms_detail_flags(ask->flags,
 					 SHMSTORE_TASK_RETRIABLE | SHMSTORE_TASK_WORKER);
-	ret->until_ns =
-		ask->wait_ms < (UINT64_MAX - now) / MS ? now + ask->wait_ms * MS : UINT64_MAX;
+	ret->until_ns = shms_until_ns(ask->wait_ms);
 	if (!ask->kind)
 		return 0;
 	n = shms_profile_names(ask->kind, ret->names);
@@ -296,8 +291,8 @@ int shmstore_task_done(struct shmstore *s, uint64_t task)
 	if (!task)
 		return 0;
 	/* first: no daemon is to be told any more that it runs */
-	shms_running_del(&s->running, task);
-	r = shms_attach_call(&s->attach, &call, &reply);
+	shms_running_del(&shms_handle(s)->running, task);
+	r = shms_attach_call(shms_attach_of(s), &call, &reply);
 	if (r == -ENOTCONN)
 		return shms_detail(-ENOENT, NULL, "%s: the daemon that let task %llu in is gone",
 				   s->path, (unsigned long long)task);
@@ -318,9 +313,9 @@ _Static_assert(SHMSTORE_PREEMPT_RETRY == WIRE_PREEMPT_RETRY &&
 
 int shmstore_preempt_fd(struct shmstore *s)
 {
-	int fd = shms_request_fd(&s->attach);
+	int fd = shms_request_fd(shms_attach_of(s));
 
-	return fd < 0 ? fd : shms_running_fd(&s->running, fd);
+	return fd < 0 ? fd : shms_running_fd(&shms_handle(s)->running, fd);
 }
 
 int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret)
@@ -329,10 +324,10 @@ int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret)
 
 	if (!ret)
 		return shms_detail_null("ret");
-	shms_request_look(&s->attach);
-	if (!atomic_load_explicit(&s->attach.generation, memory_order_relaxed))
-		(void)shms_attach_again(&s->attach); /* the next daemon is told what runs */
-	if (!shms_running_take(&s->running, &m))
+	shms_request_look(shms_attach_of(s));
+	if (!shms_attach_generation(shms_attach_of(s)))
+		(void)shms_attach_again(shms_attach_of(s)); /* the next daemon is told what runs */
+	if (!shms_running_take(&shms_handle(s)->running, &m))
 		return 0;
 	*ret = (struct shmstore_preempt){.task = m.task,
 					 .parent = m.parent,

@@ -11,7 +11,7 @@
 
 #include "attach.h"
 #include "detail.h"
-#include "handle.h"
+#include "opened.h"
 #include "sys.h"
 
 _Static_assert((int)SHMSTORE_PROFILE_DONE == (int)WIRE_PROFILE_DONE &&
@@ -47,10 +47,7 @@ int shms_profile_names(const struct shmstore_profile_kind *kind, char ret[SHMS_P
 	return (int)(at - ret);
 }
 
-static int no_daemon(struct shmstore *s)
-{
-	return shms_attach_absent(&s->attach, "nothing is known of its tasks");
-}
+static const char UNKNOWN[] = "nothing is known of its tasks";
 
 static int call(struct shmstore *s, const struct wire_profile *m, const char *tail, size_t n,
 		struct wire_profiled *ret)
@@ -61,12 +58,11 @@ static int call(struct shmstore *s, const struct wire_profile *m, const char *ta
 				       .tail = tail,
 				       .tail_size = n};
 	struct shms_reply reply;
-	int r = shms_attach_registered(&s->attach) ? shms_attach_call(&s->attach, &what, &reply)
-						   : -ENOTCONN;
+	int r = shms_attach_registered(shms_attach_of(s))
+			? shms_attach_call(shms_attach_of(s), &what, &reply)
+			: -ENOTCONN;
 
-	if (r < 0)
-		return r == -ENOTCONN ? no_daemon(s) : shms_error(r);
-	r = shms_reply_error(&reply);
+	r = shms_request_error(shms_attach_of(s), r, &reply, UNKNOWN);
 	if (r == 0 && ret)
 		memcpy(ret, reply.body.bytes, sizeof(*ret));
 	return r;
@@ -104,8 +100,8 @@ int shmstore_profile_sample(struct shmstore *s, uint32_t task, uint64_t private_
 
 	if (!task)
 		return shms_detail(-EINVAL, NULL, "0 is no task");
-	r = shms_request_post(&s->attach, &what, NULL);
-	return r == -ENOTCONN ? no_daemon(s) : r;
+	r = shms_request_post(shms_attach_of(s), &what, NULL);
+	return r == -ENOTCONN ? shms_attach_absent(shms_attach_of(s), UNKNOWN) : r;
 }
 
 static void tell(struct wire_profile *m, uint64_t value, uint32_t flag, uint64_t *ret)
@@ -120,13 +116,11 @@ int shmstore_profile_end(struct shmstore *s, uint32_t task, const struct shmstor
 {
 	struct shmstore_profile_end end = SHMSTORE_PROFILE_END_INIT;
 	struct wire_profile m = {.op = WIRE_PROFILE_END, .task = task};
+	int r = shms_take_sized(&end, sizeof(end), from, SHMS_UPTO(shmstore_profile_end, cpu_ms),
+				"end", "SHMSTORE_PROFILE_END_INIT");
 
-	if (from &&
-	    from->size < offsetof(struct shmstore_profile_end, cpu_ms) + sizeof(from->cpu_ms))
-		return shms_detail(-EINVAL, NULL,
-				   "end.size is wrong: begin with SHMSTORE_PROFILE_END_INIT");
-	if (from)
-		memcpy(&end, from, from->size < sizeof(end) ? from->size : sizeof(end));
+	if (r < 0)
+		return r;
 	if (!task || end.how > SHMSTORE_PROFILE_DROPPED)
 		return !task ? shms_detail(-EINVAL, NULL, "0 is no task")
 			     : shms_detail(-EINVAL, NULL, "no task ends as %u", end.how);
@@ -169,24 +163,6 @@ _Static_assert(SHMSTORE_STAGE_NAME == WIRE_STAGE_NAME && SHMSTORE_STAGE_WHOLE ==
 		       SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL,
 	       "the public numbers are the protocol's");
 
-/* A begin may be withheld: who waits for it must not take the daemon for dead, so it
- * is no shms_attach_call(). */
-static int ask(struct shmstore *s, const struct shms_call *what, struct shms_reply *reply)
-{
-	struct shms_request q = {.reply = reply};
-	int r = -ENOTCONN;
-
-	if (shms_attach_needed(&s->attach))
-		r = shms_request_post(&s->attach, what, &q);
-	if (r == 0)
-		r = shms_request_wait(&s->attach, &q);
-	if (r < 0)
-		return r == -ENOTCONN
-			       ? shms_attach_absent(&s->attach, "nobody divides memory for stages")
-			       : shms_error(r);
-	return shms_reply_error(reply);
-}
-
 static int call_staged(struct shmstore *s, struct shms_call *what,
 		       struct shmstore_stage_profile *ret)
 {
@@ -195,7 +171,10 @@ static int call_staged(struct shmstore *s, struct shms_call *what,
 	int r;
 
 	what->answer = WIRE_STAGED;
-	r = ask(s, what, &reply);
+	/* A begin may be withheld: who waits for it must not take the daemon for dead, so it
+	 * is no shms_attach_call(). */
+	r = shms_request_ask(shms_attach_of(s), what, &reply);
+	r = shms_request_error(shms_attach_of(s), r, &reply, "nobody divides memory for stages");
 	if (r < 0)
 		return r;
 	memcpy(&w, reply.body.bytes, sizeof(w));
@@ -235,11 +214,10 @@ int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *fr
 
 	if (!from || !ret)
 		return shms_detail_null(!from ? "ask" : "ret");
-	if (from->size < offsetof(struct shmstore_stage_ask, want_slots) + sizeof(from->want_slots))
-		return shms_detail(-EINVAL, NULL,
-				   "ask.size is wrong: begin with SHMSTORE_STAGE_ASK_INIT");
-	memcpy(&ask, from, from->size < sizeof(ask) ? from->size : sizeof(ask));
-	r = check_name(ask.name);
+	r = shms_take_sized(&ask, sizeof(ask), from, SHMS_UPTO(shmstore_stage_ask, want_slots),
+			    "ask", "SHMSTORE_STAGE_ASK_INIT");
+	if (r == 0)
+		r = check_name(ask.name);
 	if (r < 0)
 		return r;
 	if (ask.root > SHMSTORE_STAGE_FINAL || ask.fallback > SHMSTORE_STAGE_FALLBACK_WHOLE)

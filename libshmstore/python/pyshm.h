@@ -107,7 +107,7 @@ static inline void *pyshm_no_const(const void *p)
 		return result;                                          \
 	}
 
-/* ---- pyerror.c ---- */
+/* ---- pyenter.c ---- */
 
 /*
  * Raises shmstore.Error: "<operation> in <where>: <why>; <what to do>". Returns NULL.
@@ -311,7 +311,7 @@ PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w,
  * the library allows one call of a context at a time, so a second one raises.
  */
 
-/* ---- pyerror.c ---- */
+/* ---- pyenter.c ---- */
 
 /*
  * The exception of an outcome (> 0) or of a -errno, not raised: "<operation> in store …: <why>".

@@ -16,11 +16,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "aside.h"
 #include "cleanup.h"
 #include "copy.h"
 #include "format.h"
 #include "hostpage.h"
+#include "macros.h"
 #include "segfile.h"
 #include "segmem.h"
 #include "segslot.h"

@@ -68,7 +68,7 @@ static int new_page(struct shmstore *s, const struct shms_page *page)
 	r = shms_link_fd(fd, s->dir_fd, SHMS_PAGE_FILE);
 	if (r < 0)
 		return shms_error(r);
-	s->lock_fd = shms_take_fd(&fd);
+	shms_handle(s)->lock_fd = shms_take_fd(&fd);
 	return 0;
 }
 
@@ -152,7 +152,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 		r = count_objects(s, &page->ledger);
 	if (r == 0) {
 		shms_alone_leave(s->p, s->dir_fd, t.freed.memory);
-		r = shms_error(shms_write_at(s->lock_fd, page, sizeof(*page), 0));
+		r = shms_error(shms_write_at(shms_handle(s)->lock_fd, page, sizeof(*page), 0));
 	}
 	shms_unlock_fd(names);
 	return r;
@@ -207,20 +207,21 @@ static int held(const struct shmstore *s, const struct shms_page *page)
  * NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int acquire(struct shmstore *s, const struct shmstore_options *o)
 {
+	struct shms_handle *h = shms_handle(s);
 	struct shms_page page = {0}, read, *owner;
 	struct stat st;
 	uint64_t begin = 0, now;
 	int r;
 
-	s->lock_fd = shms_close_fd(s->lock_fd);
+	h->lock_fd = shms_close_fd(h->lock_fd);
 	shms_page_fill(&page, s->name, o->label, false);
 	if (o->leases_with)
 		memcpy(page.leases_with, o->leases_with, strlen(o->leases_with));
 	for (int i = 0; i < TRIES; i++) {
 		shms_close_fd(s->dir_fd);
-		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
+		s->dir_fd = shms_open_dir(h->parent_fd, h->base);
 		if (s->dir_fd == -ENOENT) {
-			r = shms_make_dir(s->parent_fd, s->base);
+			r = shms_make_dir(h->parent_fd, h->base);
 			if (r < 0 && r != -EEXIST)
 				return shms_error(r);
 			continue;
@@ -236,10 +237,10 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		if (st.st_uid != s->uid)
 			return shms_detail(-EPERM, NULL, "the store %s is user %u's", s->path,
 					   (unsigned)st.st_uid);
-		s->lock_fd = shms_page_lock(s->dir_fd);
-		if (s->lock_fd >= 0)
+		h->lock_fd = shms_page_lock(s->dir_fd);
+		if (h->lock_fd >= 0)
 			return take_over(s, &page, o);
-		r = s->lock_fd;
+		r = h->lock_fd;
 		if (r == -ENOENT) {
 			r = new_page(s, &page);
 			if (r == 0)

@@ -28,15 +28,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aside.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
 #include "leasetext.h"
+#include "macros.h"
 #include "nameslock.h"
 #include "object.h"
 #include "pack.h"
+#include "packed.h"
 #include "packgive.h"
 #include "publish.h"
 #include "room.h"
@@ -388,7 +388,7 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k,
 {
 	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size,
 					       (flags & SHMSTORE_VERIFY) != 0};
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	struct shms_charge charge;
 	int r = shms_credit_take_linked(s, t->header_size + t->buffer_size, &charge);
 

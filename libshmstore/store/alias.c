@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aside.h"
 #include "cleanup.h"
-#include "handle.h"
+#include "macros.h"
+#include "packed.h"
 #include "parts.h"
 #include "publish.h"
 #include "room.h"
@@ -157,7 +157,7 @@ int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *heade
 		return 0;
 	v = shms_view_find(buffers[first].iov_base);
 	if (!v)
-		return shms_packed_pack(&s->packed)
+		return shms_packed_pack(s)
 			       ? alias_packed(s, k, header, header_size, buffers, n_buffers, flags)
 			       : 0;
 	shms_keyname_name(k);

@@ -8,39 +8,40 @@
 #include "parts.h"
 #include "tier.h"
 
+static struct shms_handle *all; /* during a fork */
+
 static void fork_prepare(void)
 {
-	shms_ours_lock();
-	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
-		pthread_mutex_lock(&s->recycle.lock);
-		pthread_mutex_lock(&s->links.lock);
-		pthread_mutex_lock(&s->arb->lock);
-		pthread_mutex_lock(&s->attach.lock);
-		pthread_mutex_lock(&s->running.lock);
-		shms_packed_fork_prepare(&s->packed);
+	for (struct shms_handle *h = all = shms_ours_lock(); h; h = h->next) {
+		pthread_mutex_lock(&h->recycle.lock);
+		pthread_mutex_lock(&h->links.lock);
+		pthread_mutex_lock(&h->s.arb->lock);
+		pthread_mutex_lock(&h->attach.lock);
+		pthread_mutex_lock(&h->running.lock);
+		shms_packed_fork_prepare(&h->s);
 	}
 }
 
 static void fork_parent(void)
 {
-	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
-		shms_packed_fork_parent(&s->packed);
-		pthread_mutex_unlock(&s->running.lock);
-		pthread_mutex_unlock(&s->attach.lock);
-		pthread_mutex_unlock(&s->arb->lock);
-		pthread_mutex_unlock(&s->links.lock);
-		pthread_mutex_unlock(&s->recycle.lock);
+	for (struct shms_handle *h = all; h; h = h->next) {
+		shms_packed_fork_parent(&h->s);
+		pthread_mutex_unlock(&h->running.lock);
+		pthread_mutex_unlock(&h->attach.lock);
+		pthread_mutex_unlock(&h->s.arb->lock);
+		pthread_mutex_unlock(&h->links.lock);
+		pthread_mutex_unlock(&h->recycle.lock);
 	}
 	shms_ours_unlock();
 }
 
-void shms_atfork_close_fds(struct shmstore *s)
+void shms_atfork_close_fds(struct shms_handle *h)
 {
-	s->lock_fd = shms_close_fd(s->lock_fd);
-	s->clean_fd = shms_close_fd(s->clean_fd);
-	s->objects_fd = shms_close_fd(s->objects_fd);
-	s->dir_fd = shms_close_fd(s->dir_fd);
-	s->parent_fd = shms_close_fd(s->parent_fd);
+	h->lock_fd = shms_close_fd(h->lock_fd);
+	h->s.clean_fd = shms_close_fd(h->s.clean_fd);
+	h->s.objects_fd = shms_close_fd(h->s.objects_fd);
+	h->s.dir_fd = shms_close_fd(h->s.dir_fd);
+	h->parent_fd = shms_close_fd(h->parent_fd);
 }
 
 /*
@@ -49,26 +50,28 @@ void shms_atfork_close_fds(struct shmstore *s)
  */
 static void fork_child(void)
 {
-	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
+	for (struct shms_handle *h = all; h; h = h->next) {
+		struct shmstore *s = &h->s;
+
 		if (s->readonly) {
 			shms_fairlock_init(&s->names); /* whoever had it is not here */
 		} else {
-			atomic_store_explicit(&s->forked, true, memory_order_relaxed);
+			atomic_store_explicit(&h->forked, true, memory_order_relaxed);
 			s->page = NULL; /* not inherited */
-			shms_credit_off(&s->credit);
+			shms_credit_off(s);
 			s->ledger = NULL;
-			shms_atfork_close_fds(s);
+			shms_atfork_close_fds(h);
 		}
-		shms_packed_fork_child(&s->packed);
-		pthread_mutex_unlock(&s->running.lock);
-		shms_running_fork_child(&s->running);
-		shms_attach_fork_child(&s->attach);
+		shms_packed_fork_child(s);
+		pthread_mutex_unlock(&h->running.lock);
+		shms_running_fork_child(&h->running);
+		shms_attach_fork_child(&h->attach);
 		shms_arb_fork_child(s->arb);
-		shms_recycle_forked(&s->recycle);
+		shms_recycle_forked(&h->recycle);
 		/* Small memory of writers, which is not inherited. */
-		atomic_store_explicit(&s->small_map, NULL, memory_order_relaxed);
-		pthread_mutex_unlock(&s->links.lock);
-		pthread_mutex_unlock(&s->recycle.lock);
+		atomic_store_explicit(&h->small_map, NULL, memory_order_relaxed);
+		pthread_mutex_unlock(&h->links.lock);
+		pthread_mutex_unlock(&h->recycle.lock);
 		shms_tier_forked(s->p);
 	}
 	shms_ours_forget();
@@ -80,10 +83,10 @@ static void register_fork(void)
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-void shms_atfork_add(struct shmstore *s)
+void shms_atfork_add(struct shms_handle *h)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, register_fork);
-	shms_ours_add(s);
+	shms_ours_add(h);
 }

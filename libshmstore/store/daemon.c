@@ -12,8 +12,6 @@
 #include <string.h>
 
 #include "alone.h"
-#include "attach.h"
-#include "credit.h"
 #include "detail.h"
 #include "handle.h"
 #include "packgive.h"
@@ -35,7 +33,7 @@ static unsigned mode_of(unsigned mode)
  * had. */
 static int no_daemon(const struct shmstore *s)
 {
-	int error = s->attach.error;
+	int error = shms_attach_of(s)->error;
 	const char *why = error == -ENOENT         ? "there is no such socket"
 			  : error == -ECONNREFUSED ? "nobody listens there"
 			  : error                  ? strerror(-error)
@@ -57,14 +55,14 @@ int shms_daemon_open(struct shmstore *s, unsigned mode)
 {
 	int r;
 
-	s->attach.hooks = shms_running_hooks(&s->running);
-	s->attach.place =
+	shms_attach_of(s)->hooks = shms_running_hooks(&shms_handle(s)->running);
+	shms_attach_of(s)->place =
 		(struct shms_attach_place){s->p->path, s->p->uuid, s->path, &s->page->credit};
 	mode = mode_of(mode);
 	if (mode == SHMSTORE_DAEMON_OFF)
 		return 0;
-	shms_credit_on(s);
-	r = shms_attach_open(&s->attach, mode == SHMSTORE_DAEMON_REQUIRED);
+	s->credit = &s->page->credit; /* it counts from here on */
+	r = shms_attach_open(shms_attach_of(s), mode == SHMSTORE_DAEMON_REQUIRED);
 	/* The socket of a daemon that is dead, or dying: its limits are in force still. */
 	if (r == -ETIMEDOUT)
 		shms_alone_inherit(s);
@@ -73,7 +71,7 @@ int shms_daemon_open(struct shmstore *s, unsigned mode)
 
 int shmstore_daemon_fd(struct shmstore *s)
 {
-	int r = shms_attach_fd(&s->attach);
+	int r = shms_attach_fd(shms_attach_of(s));
 
 	return r == -ENOENT ? shms_detail(r, NULL,
 					  "%s is not registered with a daemon: none runs, or it is "
@@ -84,7 +82,7 @@ int shmstore_daemon_fd(struct shmstore *s)
 
 int shmstore_daemon_dispatch(struct shmstore *s)
 {
-	int r = shms_attach_again(&s->attach);
+	int r = shms_attach_again(shms_attach_of(s));
 
 	shms_packgive_for(s, GIVE_NS);
 	return r;

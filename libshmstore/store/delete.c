@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include "arbhook.h"
-#include "handle.h"
+#include "credit.h"
 #include "hostpage.h"
 #include "nameslock.h"
 #include "object.h"
+#include "packed.h"
 #include "packgive.h"
 #include "publish.h"
+#include "recycle.h"
 #include "sys.h"
 
 static int drop_packed(struct shmstore *s, const struct shms_keyname *k)
@@ -58,7 +60,7 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0
 					? shms_blocks(&st)
 					: 0;
-		freed = shms_credit_freed_by_name(s, s->objects_fd, k->name);
+		freed = shms_credit_freed_by(s, s->objects_fd, k->name);
 		if (unlinkat(s->objects_fd, k->name, 0) < 0)
 			return -errno;
 		shms_credit_gave(s, freed);

@@ -11,9 +11,9 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
 #include "name.h"
 #include "object.h"
+#include "packed.h"
 #include "parts.h"
 #include "stub.h"
 #include "sys.h"
@@ -126,7 +126,7 @@ int shmstore_foreach(struct shmstore *s,
 		r = r == 0 ? fn(&info, arg) : r == -ENOENT ? 0 : r;
 	}
 	r = r == 0 ? d.error : r;
-	if (r == 0 && (s->readonly || shms_packed_pack(&s->packed)))
+	if (r == 0 && (s->readonly || shms_packed_pack(s)))
 		r = shms_peek_each(s, fn, arg);
 	return r;
 }

@@ -15,9 +15,9 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
 #include "nameslock.h"
 #include "object.h"
+#include "packed.h"
 #include "packgive.h"
 #include "parts.h"
 #include "publish.h"
@@ -187,19 +187,6 @@ static int get(struct shmstore *s, struct shms_keyname *k, unsigned flags,
 	return r == -ENOENT ? -ETIMEDOUT : r; /* it was there each time that it was looked for */
 }
 
-/* The gauges that views change when the handle may be gone. */
-static void refresh_gauges(struct shmstore *s)
-{
-	struct shms_ledger *l = s->ledger;
-	uint64_t mapped = atomic_load_explicit(&s->mapped, memory_order_relaxed);
-
-	atomic_store_explicit(&l->mapped_n, atomic_load_explicit(&s->n_views, memory_order_relaxed),
-			      memory_order_relaxed);
-	atomic_store_explicit(&l->mapped_bytes, mapped, memory_order_relaxed);
-	if (mapped > atomic_load_explicit(&l->mapped_bytes_max, memory_order_relaxed))
-		atomic_store_explicit(&l->mapped_bytes_max, mapped, memory_order_relaxed);
-}
-
 /* In this order: a packed object that becomes a file is both for a moment, and never neither. */
 static int get_any(struct shmstore *s, struct shms_keyname *k, unsigned flags,
 		   struct shmstore_view **ret)
@@ -235,7 +222,7 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 		return r > 0 ? r : shms_error(r);
 	shms_count(&s->ledger->get_n, 1);
 	shms_count(&s->ledger->get_bytes, (*ret)->header_size + (*ret)->buffer_size);
-	refresh_gauges(s);
+	shms_view_told(s);
 	return 0;
 }
 

@@ -22,16 +22,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aside.h"
 #include "attach.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "filemode.h"
-#include "handle.h"
 #include "leasetext.h"
+#include "macros.h"
 #include "nameslock.h"
 #include "object.h"
+#include "packed.h"
 #include "packgive.h"
 #include "parts.h"
 #include "publish.h"
@@ -199,11 +199,11 @@ static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms,
 		.tail_size = strlen(io_path),
 	};
 	struct shms_reply reply;
-	int r = shms_attach_call(&s->attach, &call, &reply);
+	int r = shms_attach_call(shms_attach_of(s), &call, &reply);
 
 	/* Gone, or there and silent? */
 	if (r < 0)
-		return shms_attach_again(&s->attach)
+		return shms_attach_again(shms_attach_of(s))
 			       ? shms_detail(-ETIMEDOUT, NULL,
 					     "shmstored is there and does not answer")
 			       : no_daemon();
@@ -247,7 +247,7 @@ static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyna
 		return shms_detail(-EINVAL, NULL,
 				   "a lease of another user's object is for %u ms at most",
 				   WIRE_BROKER_LEASE);
-	if (!shms_attach_needed(&s->attach))
+	if (!shms_attach_needed(shms_attach_of(s)))
 		return no_daemon();
 	n = snprintf(t.path, sizeof(t.path), "%s/" SHMS_DIR_OBJECTS "/%s", s->path, k->name);
 	if (n >= (int)sizeof(t.path))
@@ -281,7 +281,7 @@ int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint6
 static int handoff_packed(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
 			  struct shmstore_ticket *ret)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	size_t n = strlen(s->p->path);
 	struct shms_segpacked o;
 	uint64_t now_ms;
@@ -349,7 +349,7 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	if (!shms_attach_needed(&s->attach))
+	if (!shms_attach_needed(shms_attach_of(s)))
 		return no_daemon();
 	r = handoff_lease(s, &k, lease_ms, false, &t);
 	if (r < 0)

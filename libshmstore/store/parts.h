@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 
 struct shms_engine;
+struct shms_handle;
 struct shms_keyname;
 struct shms_tier;
 struct shms_view_file;
@@ -39,9 +40,9 @@ int shms_daemon_open(struct shmstore *s, unsigned mode);
  * parent's death is seen, and every descriptor that would keep the parent's memory alive. From here
  * on a fork in any thread finds the store, until shms_ours_del(); before anything of it is locked.
  */
-void shms_atfork_add(struct shmstore *s);
+void shms_atfork_add(struct shms_handle *h);
 /* The descriptors that the handle owns. */
-void shms_atfork_close_fds(struct shmstore *s);
+void shms_atfork_close_fds(struct shms_handle *h);
 
 /* writer.c: private memory that writers keep for the next small object: it goes with the handle. */
 void shms_writer_deinit(struct shmstore *s);

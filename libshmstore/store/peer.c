@@ -16,9 +16,10 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
 #include "name.h"
+#include "opened.h"
 #include "parts.h"
+#include "recycle.h"
 #include "sys.h"
 
 static void target_of(const struct shmstore *s, char ret[PATH_MAX])
@@ -58,7 +59,7 @@ static int set_address(struct shmstore *s, const char *address)
 	shms_peer_name(address, name);
 	target_of(s, target);
 	/* Made in our own recycle/: killed before the rename, it goes with what else is ours. */
-	shms_recycle_name(&s->recycle, temporary);
+	shms_recycle_name(s, temporary);
 	if (symlinkat(target, s->dir_fd, temporary) < 0)
 		return shms_error(errno);
 	if (renameat(s->dir_fd, temporary, peers_fd, name) < 0) {

@@ -26,6 +26,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "engine.h"
+#include "links.h"
 #include "move.h"
 #include "nameslock.h"
 #include "object.h"

@@ -19,21 +19,22 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "aside.h"
 #include "cleanup.h"
 #include "copy.h"
+#include "credit.h"
 #include "detail.h"
 #include "draft.h"
 #include "format.h"
-#include "handle.h"
 #include "hostpage.h"
+#include "macros.h"
 #include "nameslock.h"
+#include "packed.h"
 #include "packgive.h"
 #include "parts.h"
 #include "publish.h"
+#include "recycle.h"
 #include "room.h"
 #include "sys.h"
-#include "there.h"
 #include "unnamed.h"
 #include "view.h"
 #include "xxh3.h"
@@ -392,7 +393,7 @@ static int put_packed(struct put *p)
 	struct shmstore *s = p->s;
 	int r;
 
-	if (!shms_packed_fits(&s->packed, p->header_size + p->layout.buffer_size))
+	if (!shms_packed_fits(s, p->header_size + p->layout.buffer_size))
 		return 0;
 	if (p->flags & SHMSTORE_PIN)
 		what.flags |= SHMS_SEGPACKED_PINNED;

@@ -31,15 +31,15 @@ static bool is_there(const struct shmstore *s)
 /* The handle goes on with what fresh found. */
 static int take(struct shmstore *s, struct shmstore *fresh)
 {
-	char *former = s->segments;
+	char *former = shms_handle(s)->segments;
 	struct shms_pack *pack;
 	int r;
 
-	SHMS_HELD(&s->packed.lock);
+	SHMS_HELD(&shms_handle(s)->packed.lock);
 	r = dup3(fresh->objects_fd, s->objects_fd, O_CLOEXEC) < 0 ? -errno : 0;
 	if (r == 0) {
-		s->segments = fresh->segments;
-		fresh->segments = former;
+		shms_handle(s)->segments = shms_handle(fresh)->segments;
+		shms_handle(fresh)->segments = former;
 		memcpy(s->page->uuid, fresh->page->uuid, sizeof(s->page->uuid));
 		s->page->pid = fresh->page->pid;
 		s->page->start_time = fresh->page->start_time;
@@ -48,7 +48,7 @@ static int take(struct shmstore *s, struct shmstore *fresh)
 		s->unowned = fresh->unowned;
 		s->tier_on = fresh->tier_on;
 	}
-	pack = shms_packed_pack(&s->packed);
+	pack = shms_packed_pack(s);
 	if (pack)
 		shms_packread_end(pack);
 	return r;
@@ -63,7 +63,7 @@ int shms_renew(struct shmstore *s, bool *ret_renewed)
 	*ret_renewed = false;
 	if (is_there(s))
 		return 0;
-	o.flags = SHMSTORE_OPEN_READONLY | (s->any_user ? SHMSTORE_OPEN_ANY_USER : 0);
+	o.flags = SHMSTORE_OPEN_READONLY | (shms_handle(s)->any_user ? SHMSTORE_OPEN_ANY_USER : 0);
 	r = shmstore_open(s->p, s->name, &o, &fresh);
 	if (r == -ENOENT) {
 		return shms_detail(-ENOENT, NULL,

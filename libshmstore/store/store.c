@@ -33,7 +33,6 @@
 #include "parts.h"
 #include "sys.h"
 #include "teardown.h"
-#include "there.h"
 #include "tier.h"
 
 /* up to here packed objects beat files whatever the mount (bench_peers) */
@@ -52,16 +51,13 @@ static bool name_ok(const char *name)
 static int read_options(const struct shmstore_options *from, struct shmstore_options *ret)
 {
 	static const struct shmstore_options defaults = SHMSTORE_OPTIONS_INIT;
+	int r;
 
 	*ret = defaults;
-	if (from) {
-		/* A program built with an older header has fewer fields. */
-		if (from->size < offsetof(struct shmstore_options, keep) + sizeof(from->keep))
-			return shms_detail(-EINVAL, NULL,
-					   "options.size is %zu: begin with SHMSTORE_OPTIONS_INIT",
-					   from->size);
-		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
-	}
+	r = shms_take_sized(ret, sizeof(*ret), from, SHMS_UPTO(shmstore_options, keep), "options",
+			    "SHMSTORE_OPTIONS_INIT");
+	if (r < 0)
+		return r;
 	if (ret->flags & ~OPEN_FLAGS)
 		return shms_detail_flags(ret->flags, OPEN_FLAGS);
 	if ((ret->flags & SHMSTORE_OPEN_ANY_USER) && !(ret->flags & SHMSTORE_OPEN_READONLY))
@@ -118,6 +114,7 @@ static int relative_directory(const struct shmstore_partition *p, const char *di
 /* Finds where the store is to be: parent_fd, base, path. */
 static int locate(struct shmstore *s, const char *directory)
 {
+	struct shms_handle *h = shms_handle(s);
 	char relative[PATH_MAX], *slash;
 	const char *base;
 	int r;
@@ -126,7 +123,7 @@ static int locate(struct shmstore *s, const char *directory)
 		s->path = shms_printed("%s/%s/%s", s->p->path, SHMS_DIR_STORES, s->name);
 		if (!s->path)
 			return -ENOMEM;
-		s->parent_fd = shms_open_dir(s->p->fd, SHMS_DIR_STORES);
+		h->parent_fd = shms_open_dir(s->p->fd, SHMS_DIR_STORES);
 	} else {
 		r = relative_directory(s->p, directory, relative);
 		if (r < 0)
@@ -137,14 +134,14 @@ static int locate(struct shmstore *s, const char *directory)
 		slash = strrchr(relative, '/');
 		if (slash)
 			*slash = '\0';
-		s->parent_fd =
+		h->parent_fd =
 			shms_open_beneath(s->p->fd, slash ? relative : ".", O_RDONLY | O_DIRECTORY);
-		if (s->parent_fd == -EXDEV)
+		if (h->parent_fd == -EXDEV)
 			return shms_detail(-EPERM, NULL,
 					   "the directory %s is outside the partition %s", s->path,
 					   s->p->path);
-		if (s->parent_fd < 0) {
-			r = shms_error(s->parent_fd);
+		if (h->parent_fd < 0) {
+			r = shms_error(h->parent_fd);
 			if (r == -EBADMSG)
 				return shms_detail(-EPERM, NULL, "%s goes by a symbolic link",
 						   s->path);
@@ -154,10 +151,10 @@ static int locate(struct shmstore *s, const char *directory)
 				s->path, shmstore_strerror(r));
 		}
 	}
-	if (s->parent_fd < 0)
-		return shms_error(s->parent_fd);
+	if (h->parent_fd < 0)
+		return shms_error(h->parent_fd);
 	base = strrchr(s->path, '/') + 1;
-	s->base = base;
+	h->base = base;
 	if (strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
 		return shms_detail(-EPERM, NULL, "%s is outside the partition %s, or the partition",
 				   s->path, s->p->path);
@@ -195,8 +192,8 @@ static uint64_t pack_bound(const struct shmstore_options *o)
  * next sweep takes the objects. */
 static void set_keep(struct shmstore *s)
 {
-	s->page->flags =
-		s->keep ? s->page->flags | SHMS_PAGE_KEEP : s->page->flags & ~SHMS_PAGE_KEEP;
+	s->page->flags = shms_handle(s)->keep ? s->page->flags | SHMS_PAGE_KEEP
+					      : s->page->flags & ~SHMS_PAGE_KEEP;
 }
 
 /* With within_size no page reaches behind a file's end: a small file has no huge page. */
@@ -209,6 +206,7 @@ static uint64_t huge_from(const char *huge)
 
 static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 {
+	struct shms_handle *h = shms_handle(s);
 	struct stat st;
 	void *map;
 	int r;
@@ -223,17 +221,17 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	if (r < 0)
 		return r;
 	/* A child must not keep the page of a store alive that its parent left. */
-	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, s->lock_fd);
+	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, h->lock_fd);
 	if (map == MAP_FAILED)
 		return shms_error(errno);
 	s->page = map;
 	s->ledger = &s->page->ledger;
-	if (fstat(s->lock_fd, &st) < 0)
+	if (fstat(h->lock_fd, &st) < 0)
 		return shms_error(errno);
 	s->page_inode = st.st_ino;
 	/* The map is of the same open file, and keeps the lock. */
-	s->lock_fd = shms_close_fd(s->lock_fd);
-	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
+	h->lock_fd = shms_close_fd(h->lock_fd);
+	h->recycle.max = h->recycle.warm_max = recycle_bound(s, o);
 	s->huge_from = huge_from(s->p->huge);
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s)
 									     : 0;
@@ -243,7 +241,7 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 			     atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != 0);
 	if (r < 0)
 		return r;
-	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
+	h->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
 	/* A kept store took part in the tier before, a new one does from the
 	 * begin where there is one. */
 	if (shms_tier_there(s->p) || shms_lookup(s->dir_fd, SHMS_DIR_CLEAN) == 0) {
@@ -287,7 +285,7 @@ static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
 {
 	struct stat st;
 
-	s->dir_fd = shms_open_dir(s->parent_fd, s->base);
+	s->dir_fd = shms_open_dir(shms_handle(s)->parent_fd, shms_handle(s)->base);
 	if (s->dir_fd < 0)
 		return shms_error(s->dir_fd);
 	if (fstat(s->dir_fd, &st) < 0)
@@ -316,6 +314,7 @@ static int read_page_inode(struct shmstore *s)
 
 static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 {
+	struct shms_handle *h = shms_handle(s);
 	bool any_user = (o->flags & SHMSTORE_OPEN_ANY_USER) != 0;
 	struct find f = {.name = s->name, .uid = s->uid, .any_user = any_user};
 	struct shms_page page;
@@ -330,7 +329,7 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 			return r;
 		if (!f.path)
 			return taken;
-		s->parent_fd = shms_close_fd(s->parent_fd);
+		h->parent_fd = shms_close_fd(h->parent_fd);
 		s->dir_fd = shms_close_fd(s->dir_fd);
 		free(s->path);
 		s->path = NULL;
@@ -353,10 +352,10 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	s->page = map;
 	*s->page = page;
 	s->ledger = &s->page->ledger;
-	s->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
-	s->any_user = any_user;
-	s->segments = shms_printed("%s/" SHMS_DIR_SEGMENTS, s->path + strlen(s->p->path) + 1);
-	if (!s->segments)
+	h->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
+	h->any_user = any_user;
+	h->segments = shms_printed("%s/" SHMS_DIR_SEGMENTS, s->path + strlen(s->p->path) + 1);
+	if (!h->segments)
 		return -ENOMEM;
 	r = read_page_inode(s);
 	/* objects/ is what each get needs; from there the directory is found again (handle.h). */
@@ -364,54 +363,57 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	return r;
 }
 
-static struct shmstore *new_store(struct shmstore_partition *p, const char *name)
+static struct shms_handle *new_store(struct shmstore_partition *p, const char *name)
 {
-	struct shmstore *s = calloc(1, sizeof(*s));
+	struct shms_handle *h = calloc(1, sizeof(*h));
+	struct shmstore *s = &h->s;
 
-	if (!s)
+	if (!h)
 		return NULL;
 	s->arb = shms_arb_new(s);
 	if (!s->arb) {
-		free(s);
+		free(h);
 		return NULL;
 	}
-	s->magic = SHMS_STORE_MAGIC;
-	atomic_init(&s->n_ref, 1);
+	h->magic = SHMS_STORE_MAGIC;
+	atomic_init(&h->n_ref, 1);
 	s->p = shmstore_partition_ref(p);
 	s->uid = geteuid();
-	s->parent_fd = s->dir_fd = s->objects_fd = s->clean_fd = s->lock_fd = -1;
+	s->dir_fd = s->objects_fd = s->clean_fd = h->parent_fd = h->lock_fd = -1;
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	shms_fairlock_init(&s->names);
-	shms_recycle_init(&s->recycle, 0);
+	shms_recycle_init(&h->recycle);
 	shms_recent_init(&s->recent);
-	shms_links_init(&s->links);
-	shms_packed_init(&s->packed);
-	shms_credit_init(&s->credit);
-	shms_attach_init(&s->attach);
-	shms_running_init(&s->running);
-	return s;
+	shms_links_init(&h->links);
+	shms_packed_init(&h->packed);
+	shms_credit_off(s);
+	shms_attach_init(&h->attach);
+	shms_running_init(&h->running);
+	return h;
 }
 
 /* Frees the handle's things; the memory stays for views and writers. */
-static void release(struct shmstore *s)
+static void release(struct shms_handle *h)
 {
-	shms_ours_del(s);
-	shms_recycle_deinit(&s->recycle, s->dir_fd);
-	s->recycle.max = 0;
+	struct shmstore *s = &h->s;
+
+	shms_ours_del(h);
+	shms_recycle_deinit(&h->recycle, s->dir_fd);
+	h->recycle.max = 0;
 	shms_writer_deinit(s);
 	shms_recent_deinit(&s->recent);
-	shms_links_deinit(&s->links);
-	shms_credit_off(&s->credit);
+	shms_links_deinit(&h->links);
+	shms_credit_off(s);
 	shms_arb_close(s);
-	shms_attach_deinit(&s->attach);
-	shms_running_deinit(&s->running);
+	shms_attach_deinit(&h->attach);
+	shms_running_deinit(&h->running);
 	if (s->page)
 		munmap(s->page, SHMS_PAGE_SIZE);
 	s->page = NULL;
 	s->ledger = NULL;
-	shms_atfork_close_fds(s);
+	shms_atfork_close_fds(h);
 	shms_fairlock_deinit(&s->names);
-	s->magic = 0;
+	h->magic = 0;
 	shms_store_unref(s);
 }
 
@@ -419,17 +421,19 @@ static void release(struct shmstore *s)
  * unless it holds something. */
 static void undo_open(struct shmstore *s)
 {
+	struct shms_handle *h = shms_handle(s);
 	struct shms_teardown t = {.tier = NULL}; /* nothing of it was demoted */
 
 	if (s->ledger && !s->readonly && !(s->page->flags & SHMS_PAGE_KEEP) &&
 	    !atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed))
-		shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
+		shms_teardown_store(h->parent_fd, h->base, s->dir_fd, shms_now_boot_ms(), &t);
 }
 
 int shmstore_open(struct shmstore_partition *p, const char *name,
 		  const struct shmstore_options *options, struct shmstore **ret)
 {
 	struct shmstore_options o;
+	struct shms_handle *h;
 	struct shmstore *s;
 	int r;
 
@@ -445,14 +449,15 @@ int shmstore_open(struct shmstore_partition *p, const char *name,
 	r = read_options(options, &o);
 	if (r < 0)
 		return r;
-	s = new_store(p, name);
-	if (!s)
+	h = new_store(p, name);
+	if (!h)
 		return -ENOMEM;
-	s->keep = o.keep;
+	s = &h->s;
+	h->keep = o.keep;
 	s->readonly = (o.flags & SHMSTORE_OPEN_READONLY) != 0;
 	s->arb->hook = (o.flags & SHMSTORE_OPEN_ARBITRATE) != 0;
 	/* In the list before anything is locked: a fork in another thread must find it. */
-	shms_atfork_add(s);
+	shms_atfork_add(h);
 	r = locate(s, o.directory);
 	if (r == 0)
 		r = s->readonly ? open_readonly(s, &o) : open_owned(s, &o);
@@ -463,12 +468,12 @@ int shmstore_open(struct shmstore_partition *p, const char *name,
 					  "that there are",
 					  s->path);
 		undo_open(s);
-		release(s);
+		release(h);
 		return r;
 	}
-	s->parent_fd = shms_close_fd(s->parent_fd);
+	h->parent_fd = shms_close_fd(h->parent_fd);
 	if (!s->readonly)
-		shms_packgive_begin(s);
+		shms_packgive_may(s);
 	*ret = s;
 	return 0;
 }
@@ -477,12 +482,12 @@ int shmstore_open(struct shmstore_partition *p, const char *name,
  * memory stays with the process. */
 static int abandon(struct shmstore *s)
 {
-	shms_ours_del(s);
-	shms_credit_off(&s->credit);
+	shms_ours_del(shms_handle(s));
+	shms_credit_off(s);
 	munmap(s->page, SHMS_PAGE_SIZE); /* the lock's last reference, if it is an owner's */
 	s->page = NULL;
 	s->ledger = NULL;
-	s->magic = 0;
+	shms_handle(s)->magic = 0;
 	return shms_detail(-EPERM, NULL,
 			   "this program closed the descriptors of the store %s, and may have "
 			   "given their numbers to files of its own; nothing was closed or "
@@ -492,16 +497,17 @@ static int abandon(struct shmstore *s)
 
 int shmstore_close(struct shmstore *s)
 {
+	struct shms_handle *h = shms_handle(s);
 	struct shms_teardown t = {0};
 	int r = 0;
 
 	if (!s)
 		return 0;
-	if (s->magic != SHMS_STORE_MAGIC)
+	if (h->magic != SHMS_STORE_MAGIC)
 		return shms_detail(-EINVAL, NULL, "the store is closed, or none");
-	if (atomic_load_explicit(&s->forked, memory_order_relaxed)) {
+	if (atomic_load_explicit(&h->forked, memory_order_relaxed)) {
 		r = shms_store_usable(s, false);
-		release(s);
+		release(h);
 		return r;
 	}
 	if (!shms_there_are_descriptors(s))
@@ -511,14 +517,14 @@ int shmstore_close(struct shmstore *s)
 		shms_peer_withdraw(s);
 		shms_recycle_trim(s);
 		shms_draft_close(s);
-		shms_packed_retire(s, s->keep);
+		shms_packed_retire(s, h->keep);
 		/* Without its page the store is gone, and the name may be another process's. */
 		bool there = shms_there_is_page(s);
-		if (there && !s->keep) {
+		if (there && !h->keep) {
 			t.p = s->p;
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
-			s->parent_fd = shms_open_dir(s->dir_fd, "..");
-			shms_teardown_store(s->parent_fd, s->base, s->dir_fd,
+			h->parent_fd = shms_open_dir(s->dir_fd, "..");
+			shms_teardown_store(h->parent_fd, h->base, s->dir_fd,
 					    strcmp(s->page->leases_with, s->name) == 0
 						    ? UINT64_MAX
 						    : shms_now_boot_ms(),
@@ -531,10 +537,10 @@ int shmstore_close(struct shmstore *s)
 		}
 		r = t.error;
 		shms_credit_gave(s, t.freed.memory);
-		shms_attach_bye(&s->attach);
-	} else if (shms_packed_pack(&s->packed)) {
-		shms_packread_end(shms_packed_pack(&s->packed));
+		shms_attach_bye(&h->attach);
+	} else if (shms_packed_pack(s)) {
+		shms_packread_end(shms_packed_pack(s));
 	}
-	release(s);
+	release(h);
 	return r;
 }

@@ -8,10 +8,12 @@
 #include "bootclock.h"
 #include "candidates.h"
 #include "cleanup.h"
+#include "credit.h"
 #include "demote.h"
 #include "detail.h"
 #include "filemode.h"
 #include "nameslock.h"
+#include "packed.h"
 #include "parts.h"
 #include "publish.h"
 #include "sys.h"
@@ -47,7 +49,7 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool leased,
 		      struct shms_keyname *k)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	int r = begin(s, key, key_size, k);
 
 	if (r == 0 && !leased && pack &&
@@ -261,7 +263,7 @@ static int unpin_resident(struct shmstore *s, const char *name)
 /* False: the key is no packed object's, or that is pinned as a file. */
 static bool pin_packed(struct shmstore *s, const struct shms_keyname *k, bool pin)
 {
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	struct shms_pack *pack = shms_packed_pack(s);
 	int r;
 
 	if (!pack || shms_names_lock(s) < 0)

@@ -69,13 +69,11 @@ static int read_config(const struct shmstore_tier_config *from, struct shms_tier
 {
 	struct shmstore_tier_config c = SHMSTORE_TIER_CONFIG_INIT;
 	_free_ char *real = NULL;
+	int r = shms_take_sized(&c, sizeof(c), from, SHMS_UPTO(shmstore_tier_config, path),
+				"config", "SHMSTORE_TIER_CONFIG_INIT");
 
-	/* A program built with an older header has fewer fields. */
-	if (from->size < offsetof(struct shmstore_tier_config, path) + sizeof(from->path))
-		return shms_detail(-EINVAL, NULL,
-				   "config.size is %zu: begin with SHMSTORE_TIER_CONFIG_INIT",
-				   from->size);
-	memcpy(&c, from, from->size < sizeof(c) ? from->size : sizeof(c));
+	if (r < 0)
+		return r;
 	if (!c.path || c.path[0] != '/' || strchr(c.path, '\n'))
 		return shms_detail(-EINVAL, c.path, "the path of a disk tier must be absolute");
 	if (c.level < 0 || c.level > 19)

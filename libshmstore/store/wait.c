@@ -29,7 +29,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "handle.h"
+#include "opened.h"
 #include "parts.h"
 #include "sys.h"
 #include "view.h"
@@ -145,9 +145,7 @@ int shmstore_wait(struct shmstore *s, const void *key, size_t key_size, uint64_t
 		  uint64_t timeout_ms)
 {
 	struct waiting w = {.s = s};
-	uint64_t now = shms_now_mono_ns(), end = timeout_ms > (UINT64_MAX - now) / 1000000
-							 ? UINT64_MAX
-							 : now + timeout_ms * 1000000;
+	uint64_t end = shms_until_ns(timeout_ms);
 	int r = look(s, key, key_size, generation);
 
 	while (r == 0 || r == -EAGAIN) {

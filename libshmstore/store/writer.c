@@ -39,7 +39,6 @@
 #include "recycle.h"
 #include "room.h"
 #include "sys.h"
-#include "there.h"
 #include "transient.h"
 #include "unnamed.h"
 #include "xxh3.h"
@@ -98,7 +97,8 @@ static void reserve(struct shmstore *s, uint64_t bytes, bool more)
 static void *take_small(struct shmstore *s)
 {
 	/* acquire: of the release in give_small(), so that what its thread did there is done. */
-	void *map = atomic_exchange_explicit(&s->small_map, NULL, memory_order_acquire);
+	void *map =
+		atomic_exchange_explicit(&shms_handle(s)->small_map, NULL, memory_order_acquire);
 
 	if (map && mprotect(map, SMALL_SIZE, PROT_READ | PROT_WRITE) == 0)
 		return map;
@@ -115,14 +115,15 @@ static void give_small(struct shmstore *s, void *map)
 
 	/* release: pairs with take_small(). */
 	if (mprotect(map, SMALL_SIZE, PROT_NONE) < 0 ||
-	    !atomic_compare_exchange_strong_explicit(&s->small_map, &none, map,
+	    !atomic_compare_exchange_strong_explicit(&shms_handle(s)->small_map, &none, map,
 						     memory_order_release, memory_order_relaxed))
 		munmap(map, SMALL_SIZE);
 }
 
 void shms_writer_deinit(struct shmstore *s)
 {
-	void *map = atomic_exchange_explicit(&s->small_map, NULL, memory_order_acquire);
+	void *map =
+		atomic_exchange_explicit(&shms_handle(s)->small_map, NULL, memory_order_acquire);
 
 	if (map)
 		munmap(map, SMALL_SIZE);
@@ -312,8 +313,8 @@ static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k
 	uint64_t bytes = l->metadata_size + l->buffer_size;
 
 	return bytes <= PRIVATE_MAX && l->header_size + l->buffer_size <= SMALL_SIZE &&
-	       shms_packed_fits(&s->packed, bytes) && k->key_size &&
-	       l->n_buffers <= SHMS_SEGOWN_BUFFERS && !shms_hooked(s);
+	       shms_packed_fits(s, bytes) && k->key_size && l->n_buffers <= SHMS_SEGOWN_BUFFERS &&
+	       !shms_hooked(s);
 }
 
 static int take_private(struct shmstore_writer *w)

@@ -9,7 +9,7 @@
 #include <sys/random.h>
 
 #include "leasetext.h"
-#include "openbeneath.h"
+#include "refused.h"
 
 #define BENEATH_TRIES 100 /* where a rename races with it: the daemon does not wait */
 

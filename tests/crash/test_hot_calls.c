@@ -172,7 +172,7 @@ static int count_one(const char *path, const struct operation *o)
 	const struct tracer_plan plan = {.mode = TRACER_COUNT};
 	unsigned tries = 0;
 
-	/* A put may also look whether the store is there still, once in 20 ms (there.h), which
+	/* A put may also look whether the store is there still, once in 20 ms (shms_there()), which
 	 * a busy host brings about. */
 	do {
 		pid_t pid = fork();

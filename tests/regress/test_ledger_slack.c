@@ -51,7 +51,7 @@ static struct shmstore *with_slack(void)
 	cr_assert_eq(put_pattern(s, "large", 300000, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(s, KEY("large")), 0);
 	cr_assert_eq(put_pattern(s, "slack", 220000, 2, 0), 0);
-	cr_assert_gt(s->recycle.slack, 0, "nothing to give back");
+	cr_assert_gt(shms_handle(s)->recycle.slack, 0, "nothing to give back");
 	return s;
 }
 
@@ -142,9 +142,9 @@ Test(ledger_slack, given_back_where_the_kernel_makes_huge_pages)
 	cr_assert_eq(put_pattern(s, "large", 2600000, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(s, KEY("large")), 0);
 	cr_assert_eq(put_pattern(s, "slack", 2400000, 2, 0), 0);
-	cr_assert_gt(s->recycle.slack, 0, "nothing to give back");
+	cr_assert_gt(shms_handle(s)->recycle.slack, 0, "nothing to give back");
 	shms_recycle_trim(s);
-	cr_assert_eq(s->recycle.slack, 0);
+	cr_assert_eq(shms_handle(s)->recycle.slack, 0);
 	ensure_exact(s);
 	if (!made_huge(scratch_store_path("s", "objects/slack")))
 		cr_log_warn("this kernel makes no huge page on request: nothing was tried");

@@ -15,7 +15,7 @@
 #include "api.h"
 #include "handle.h"
 #include "interpose.h"
-#include "openbeneath.h"
+#include "refused.h"
 
 static int refusal; /* the errno that openat2 is refused with; 0: it is not */
 static bool no_statx;

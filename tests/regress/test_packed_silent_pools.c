@@ -363,7 +363,7 @@ Test(packed_silent_pools, killed_taker_leaves_a_kept_store, .timeout = 120)
 
 static void say(const struct shmstore *s, uint32_t owner, uint64_t vain_ms)
 {
-	const struct shms_pack *p = shms_packed_pack(&s->packed);
+	const struct shms_pack *p = shms_packed_pack(s);
 
 	for (uint32_t i = 0; p && i < p->n_segments; i++) {
 		struct shms_segment_use *use;

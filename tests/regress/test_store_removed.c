@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "there.h"
+#include "opened.h"
 
 static bool packs(void)
 {

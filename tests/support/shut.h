@@ -8,7 +8,7 @@
 
 static inline unsigned n_shut(const struct shmstore *s)
 {
-	const struct shms_pack *p = shms_packed_pack(&s->packed);
+	const struct shms_pack *p = shms_packed_pack(s);
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < p->n_segments; i++)

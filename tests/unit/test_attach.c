@@ -193,7 +193,7 @@ Test(attach, late_registration_is_heard_later)
 
 static bool waits_for_daemon(void *store)
 {
-	struct shms_attach *a = &((struct shmstore *)store)->attach;
+	struct shms_attach *a = shms_attach_of(store);
 	bool waits;
 
 	pthread_mutex_lock(&a->lock);
@@ -224,7 +224,7 @@ Test(attach, who_needs_a_daemon_waits_for_one_that_is_slow)
 	cr_assert_not(attach_registered(s));
 	late.store = s;
 	ENSURE(pthread_create(&thread, NULL, register_late, &late) == 0);
-	cr_assert(shms_attach_needed(&s->attach));
+	cr_assert(shms_attach_needed(shms_attach_of(s)));
 	cr_assert(attach_registered(s));
 	ENSURE(pthread_join(thread, NULL) == 0);
 	shmstore_close(s);
@@ -245,7 +245,7 @@ Test(attach, one_that_hangs_is_needed_once)
 		  shmstore_error_detail());
 	begun = shms_now_mono_ns();
 	for (int i = 0; i < 1000; i++)
-		cr_assert_not(shms_attach_needed(&s->attach));
+		cr_assert_not(shms_attach_needed(shms_attach_of(s)));
 	cr_assert_lt(shms_now_mono_ns() - begun, UINT64_C(20000000000),
 		     "each of a thousand calls waited");
 	shmstore_close(s);

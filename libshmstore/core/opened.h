@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * opened.h: an open store as all rooms see it: where it lies, its page, and what the names in its
+ * directory mean. Its other parts (the pool, links, credit, the daemon, drafts) are handle.h's.
+ *
+ * Its descriptors are closed by shmstore_close() or by the child's side of a fork; their doors ask
+ * shms_store_usable() first. names is held exclusively by whoever changes which file a name in
+ * objects/ means, and shared over each look-up that must not be overtaken by that (recycling: a
+ * file must not change under somebody who is just opening it).
+ */
+#ifndef SHMS_OPENED_H
+#define SHMS_OPENED_H
+
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "fairlock.h"
+#include "lightlock.h"
+#include "page.h"
+#include "partition.h"
+#include "recent.h"
+
+struct shms_arb;
+struct shms_attach;
+struct shms_pack;
+
+struct shmstore {
+	bool readonly;
+	/* readonly: no owner lived then: keys may be a file's and a packed object's */
+	bool unowned;
+	uid_t uid;
+	struct shmstore_partition *p;
+	char name[SHMSTORE_NAME_MAX + 1];
+	char *path;             /* absolute directory */
+	mode_t file_mode;       /* of its objects: 0400; 0440 in a group's partition */
+	int dir_fd, objects_fd; /* recycle/, handoff/, segments/ go by dir_fd; a reader's is -1 */
+	ino_t dir_inode;        /* of the store's directory */
+	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.c) */
+	/* the mapped page, whose lock is our life; private memory when read-only */
+	struct shms_page *page;
+	struct shms_ledger *ledger; /* page->ledger */
+	/* the page's; one that nobody writes to where the daemon is not to be heard (credit.h) */
+	struct wire_credit *credit;
+	struct shms_fairlock names;
+	struct shms_recent recent;
+	struct shms_pack *_Atomic pack; /* NULL: there is no packed object (packed.h) */
+	struct shms_arb *arb;           /* arbitrate.h; there as long as the handle is */
+	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with
+	 * their stubs; clean_fd is clean/. */
+	atomic_bool tier_on;
+	int clean_fd;
+	_Atomic uint64_t tier_looked_ms;
+	/* when shms_there() looked, and when files got new times */
+	_Atomic uint64_t there_ms, touched_ms;
+	/* when the last call that puts or deletes began: shms_lately_boot_ms() */
+	_Atomic uint64_t called_ms;
+	/* a file of so many bytes may take others than its pages: huge= of the mount */
+	uint64_t huge_from;
+};
+
+#define SHMS_HUGE_PAGE (2ull << 20) /* bytes; more on some machines */
+
+/* 0, or -EINVAL, -EPERM (forked), -EPERM (read-only and write is wanted). */
+int shms_store_usable(const struct shmstore *s, bool write);
+/* The handle, live views and live writers: the memory goes with the last. */
+void shms_store_ref(struct shmstore *s);
+void shms_store_unref(struct shmstore *s);
+/* Its connection to the daemon (attach.h). */
+struct shms_attach *shms_attach_of(const struct shmstore *s);
+
+/* Words that this process alone changes: the ledger's, the handle's. */
+static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
+{
+	shms_light_add(n, add);
+}
+
+/* A gauge with its high-water mark. */
+void shms_linked_add(struct shmstore *s, uint64_t bytes);
+void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+/* Has the kernel to be asked what a file of size bytes takes? Else that is its pages. */
+static inline bool shms_huge(const struct shmstore *s, uint64_t size)
+{
+	return size >= s->huge_from;
+}
+/* The memory of a file of size bytes, just written. */
+uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size);
+/* A name that is held already takes memory again. */
+void shms_linked_back(struct shmstore *s, uint64_t bytes);
+
+void shms_wake_all(struct shms_page *page);
+/*
+ * After a key came: wakes who waits for one. Those set the word and then have the kernel put a
+ * barrier into this process (wait.c): either they see the key, or we see the word.
+ */
+static inline void shms_wake(struct shmstore *s)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&s->page->waiting, memory_order_relaxed))
+		shms_wake_all(s->page);
+}
+
+/* Does anybody wait for memory of the partition? One load. */
+static inline bool shms_memory_wanted(const struct shmstore *s)
+{
+	return atomic_load_explicit(&s->page->leases[WIRE_ARB_PARTITION - 1].wanted,
+				    memory_order_relaxed) != 0;
+}
+
+/*
+ * A live store whose files somebody removed: systemd's RemoveIPC at a logout, a sweeper of old
+ * files, rm -r. Its handle would put into files that nobody finds, and another process may own the
+ * name meanwhile.
+ */
+
+#define SHMS_THERE_LOOK_MS 20u
+
+int shms_there_look(struct shmstore *s);
+/* At calls that put, after shms_tier_notice(). 0; -ENOENT: its page, a directory or a segment of it
+ * was removed, and nothing is put any more. */
+static inline int shms_there(struct shmstore *s)
+{
+	uint64_t now_ms = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
+
+	if (now_ms - atomic_load_explicit(&s->there_ms, memory_order_relaxed) < SHMS_THERE_LOOK_MS)
+		return 0;
+	return shms_there_look(s);
+}
+/*
+ * Has the handle its descriptors still? A program may have closed all that it does not know, and
+ * opened files that have their numbers now: those must not be closed, nor written to.
+ */
+bool shms_there_are_descriptors(const struct shmstore *s);
+/* For who closes the store: may it take apart what has its name? */
+bool shms_there_is_page(const struct shmstore *s);
+
+#endif
