@@ -334,9 +334,29 @@ static void say_whose(const struct account *a, const struct quota_answer *why, c
 	}
 }
 
+bool accountquota_disk_full(const struct account *a)
+{
+	return PART_ANY(a, disk_full, a);
+}
+
+static int say_no_disk(const struct account *a, struct conn *c, uint64_t serial,
+		       const struct quota_answer *why)
+{
+	return conn_refuse_limit(c, serial, -ETIMEDOUT, why->limit, why->hard, why->used,
+				 "no room on %s (%" PRIu64 " of %" PRIu64
+				 " bytes are used or granted), and %s: it was not waited for "
+				 "longer; delete objects, or make room on the disk",
+				 a->path, why->used, why->hard,
+				 accountquota_disk_full(a) ? "the disk tier is full"
+							   : "queue-grace is over");
+}
+
 int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,
 			const struct quota_answer *why)
 {
+	/* A put that others held back was never tried: the partition is its limit. */
+	const struct quota_answer untried = {
+		.limit = WIRE_LIMIT_PARTITION, .hard = a->tick.size, .used = a->tick.used};
 	char whose[QUOTA_ID_MAX + WIRE_PATH_MAX + 64];
 	const char *how = error == -ETIMEDOUT ? "no room came in time: " : "";
 
@@ -354,8 +374,12 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 	default:
 		break;
 	}
-	say_whose(a, why, whose, sizeof(whose));
+	if (why->limit == WIRE_LIMIT_NONE)
+		why = &untried;
 	a->host->counters.n_refusals++;
+	if (error == -ENOBUFS)
+		return say_no_disk(a, c, serial, why);
+	say_whose(a, why, whose, sizeof(whose));
 	return conn_refuse_limit(c, serial, error, why->limit, why->hard, why->used,
 				 "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64
 				 " bytes); delete objects, or "

@@ -212,24 +212,19 @@ static int add_line(const struct quota_line *q, void *arg)
 /* Puts that wait by createqueue.h; null: they wait under their limits. */
 static void queue_part(const struct report_view *v, const struct account *a, struct json_object *o)
 {
-	const struct putqueue *p = a->accountquota ? a->accountquota->puts : NULL;
-	struct createqueue_counts counts;
+	const struct createqueue *q = a->quota ? quota_puts(a->quota) : NULL;
 
-	if (!p) {
+	if (!q) {
 		jsonmake_null(o, "queue");
 		return;
 	}
-	counts = p->queue.counts;
-	/* It does not know that they did not wait. */
-	counts.dropped -= p->n_now;
-	counts.refused += p->n_now;
 	o = jsonmake_child(o, "queue", jsonmake_new());
-	jsonmake_text(o, "mode", p->queue.config.mode == CREATEQUEUE_HOST ? "host" : "first");
-	fields_of(o, &counts, SAME(waiting), PLACE("oldest_wait_seconds"), FIELD(calls, "attempts"),
-		  FIELD(created, "granted"), SAME(refused), FIELD(out_of_disk, "no_disk"),
-		  SAME(timed_out), FIELD(dropped, "left"));
+	jsonmake_text(o, "mode", q->config.mode == CREATEQUEUE_HOST ? "host" : "first");
+	fields_of(o, &q->counts, SAME(waiting), PLACE("oldest_wait_seconds"),
+		  FIELD(calls, "attempts"), FIELD(created, "granted"), SAME(refused),
+		  FIELD(out_of_disk, "no_disk"), SAME(timed_out), FIELD(dropped, "left"));
 	jsonmake_seconds(o, "oldest_wait_seconds",
-			 (int64_t)createqueue_oldest_ms(&p->queue, v->mono_ns / 1000000) * 1000000);
+			 q->waiting ? (int64_t)(v->mono_ns - q->waiting->added) : 0);
 }
 
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o)

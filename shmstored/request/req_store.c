@@ -208,6 +208,6 @@ DISPATCH_HANDLER(cancel)
 	}
 	/* A request that does not wait any more was answered before: that answer stands. */
 	if (m && m->quota)
-		accountquota_cancel(m, body->serial);
+		quota_cancel(m->account->quota, m->quota, body->serial);
 	return conn_send_done(c, serial);
 }
