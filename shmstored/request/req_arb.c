@@ -132,7 +132,7 @@ static struct arb_message admin_message(const struct wire_arb_admin *w, const st
 		break;
 	}
 	/* Contexts and tasks are numbered apart. */
-	if (!(w->flags & WIRE_ARB_ADMIN_TASK) && arb_context(core, w->target, UINT64_MAX, &i))
+	if (!(w->flags & WIRE_ARB_ADMIN_TASK) && arb_context(core, w->target, &i))
 		m.context = w->target;
 	else
 		m.task = w->target;

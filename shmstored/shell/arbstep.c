@@ -86,7 +86,7 @@ void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t po
 		return;
 	if (rolled && pool == WIRE_ARB_PARTITION)
 		c->host->level_until_ns = arb_now(c->host) + LATELY_NS;
-	bound = arb_context(c->host->core, arb_id(c, context), arb_now(c->host), &i);
+	bound = arb_context(c->host->core, arb_id(c, context), &i);
 	o = account_json(m->account);
 	fields_of(o, m, FIELD(path, "store"), SAME(pid), SAME(uid));
 	jsonmake_u64(o, "context", bound ? context : 0);
