@@ -76,8 +76,6 @@ struct admit_tasks {
 	uint64_t first_id, last_id;
 };
 
-/* Numbers begin above all that earlier daemons gave: they follow the host's CLOCK_BOOTTIME. */
-void admittask_number(struct admit_tasks *t);
 /* Makes a client's task. id 0: a new one. share: what is expected of it; its values are
  * copied. NULL: out of memory. */
 struct admit_task *admittask_new(struct admit_tasks *t, struct client *c,

@@ -11,15 +11,6 @@
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-/*
- * Numbers are microseconds. No daemon lets in more than one task in each, so the next daemon's
- * numbers are above; and JSON holds them exactly.
- */
-void admittask_number(struct admit_tasks *t)
-{
-	t->first_id = t->last_id = clock_ns(CLOCK_BOOTTIME) / 1000;
-}
-
 struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id)
 {
 	struct admit_task *k;

@@ -232,12 +232,6 @@ int accountquota_add(struct member *m)
 	return quota_add(m->account->quota, m->uid, m->label, m->name, m, now(k), &m->quota);
 }
 
-void accountquota_disconnected(struct member *m)
-{
-	if (m->quota)
-		quota_cancel_all(m->account->quota, m->quota);
-}
-
 void accountquota_remove(struct member *m)
 {
 	struct quota_store *s = m->quota;
@@ -295,11 +289,6 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 	} else {
 		quota_looked(k->account->quota, now(k));
 	}
-}
-
-void accountquota_survey_begins(struct account *a)
-{
-	quota_mark(a->quota);
 }
 
 void accountquota_surveyed(struct account *a, const struct survey *survey)

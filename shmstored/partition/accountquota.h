@@ -29,9 +29,6 @@ int accountquota_reload(struct account *a, const struct config_partition *before
 /* m lives, its page is mapped (m->credit NULL: it is granted nothing); sets m->quota. When found,
  * before it is answered REGISTERED. 0, -errno. */
 int accountquota_add(struct member *m);
-/* Its connection ended, it may live on: its waiting requests end. Call before m->conn is cleared
- * or after, either is fine. */
-void accountquota_disconnected(struct member *m);
 /* It died or closed. Its page is still mapped; clears m->quota. Before a reap
  * of it starts. Idempotent. */
 void accountquota_remove(struct member *m);
@@ -58,9 +55,7 @@ void accountquota_room(struct account *a);
  */
 void accountquota_ask_recycled(struct account *a, uint64_t bytes);
 
-/* In the loop's thread, when a survey is about to be submitted, and when it is
- * published (NULL: it failed). */
-void accountquota_survey_begins(struct account *a);
+/* A survey is published (NULL: it failed). */
 void accountquota_surveyed(struct account *a, const struct survey *survey);
 
 /*

@@ -358,7 +358,9 @@ static void disconnect(struct member *m)
 
 	if (!c)
 		return;
-	accountquota_disconnected(m);
+	/* Its waiting requests end; it may live on. */
+	if (m->quota)
+		quota_cancel_all(m->account->quota, m->quota);
 	PART_EACH(m->account, left, m);
 	m->conn = NULL;
 	conn_off_end(c, &m->end);
