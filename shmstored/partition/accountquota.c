@@ -225,13 +225,6 @@ void accountquota_close(struct account *a)
 	loop_release(a->host->loop, &k->timer, k);
 }
 
-int accountquota_add(struct member *m)
-{
-	struct accountquota *k = m->account->accountquota;
-
-	return quota_add(m->account->quota, m->uid, m->label, m->name, m, now(k), &m->quota);
-}
-
 void accountquota_remove(struct member *m)
 {
 	struct quota_store *s = m->quota;

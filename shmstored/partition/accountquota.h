@@ -26,9 +26,6 @@ void accountquota_close(struct account *a);
  * (NULL: there was none); limits set at run time stay. */
 int accountquota_reload(struct account *a, const struct config_partition *before);
 
-/* m lives, its page is mapped (m->credit NULL: it is granted nothing); sets m->quota. When found,
- * before it is answered REGISTERED. 0, -errno. */
-int accountquota_add(struct member *m);
 /* It died or closed. Its page is still mapped; clears m->quota. Before a reap
  * of it starts. Idempotent. */
 void accountquota_remove(struct member *m);

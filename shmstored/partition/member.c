@@ -269,7 +269,8 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 	m->path = strdup(path);
 	r = m->path ? fill(m, fd, write, st, &head) : -ENOMEM;
 	if (r == 0)
-		r = accountquota_add(m);
+		r = quota_add(a->quota, m->uid, m->label, m->name, m, loop_now(a->host->loop),
+			      &m->quota);
 	if (r == 0)
 		r = add(a, m);
 	if (r < 0) {

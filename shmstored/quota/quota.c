@@ -338,7 +338,7 @@ uint64_t quota_outstanding(const struct quota_store *s)
 	return s->out;
 }
 
-static void drop(struct quota *q, struct quota_store *s)
+void quota_forget(struct quota *q, struct quota_store *s)
 {
 	quota_cancel_all(q, s);
 	if (q->victim == s)
@@ -357,14 +357,9 @@ void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
 	/* After base: a look in between counts the bytes twice, not never. */
 	if (s->credit)
 		atomic_fetch_or_explicit(&s->credit->flags, WIRE_CREDIT_GONE, memory_order_release);
-	drop(q, s);
+	quota_forget(q, s);
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);
-}
-
-void quota_forget(struct quota *q, struct quota_store *s)
-{
-	drop(q, s);
 }
 
 static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool counts,

@@ -26,6 +26,9 @@
 /* attempts of one pass that fail: each looks at all stores. Later puts wait for the next pass */
 #define FAILED_MOST 32u
 
+/* In this order limits are looked at, and named to people. */
+static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL, WIRE_LIMIT_PARTITION};
+
 static uint32_t bit(enum wire_limit kind)
 {
 	return 1u << kind;
@@ -90,9 +93,6 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
  */
 static uint32_t make_room(struct quota *q, struct quota_store *s, uint64_t lack)
 {
-	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL,
-						WIRE_LIMIT_PARTITION};
-
 	if (!over(q, s, lack))
 		return 0;
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
@@ -252,8 +252,6 @@ struct quota_wait *quota_queue_find(const struct quota_store *s, uint64_t serial
 int quota_queue_name(struct quota *q, const struct quota_store *s, uint32_t held,
 		     struct quota_answer *ret)
 {
-	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL,
-						WIRE_LIMIT_PARTITION};
 	const enum wire_limit *limit = order;
 	const struct quota_group *g;
 

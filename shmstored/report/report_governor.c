@@ -220,12 +220,8 @@ static void stage_part(const struct config_stage *c, struct json_object *o)
 	ratio_part(o, "private_ratio_ppm", c->rules.private_ratio);
 	ratio_part(o, "shared_ratio_ppm", c->rules.shared_ratio);
 	ratio_part(o, "fallen_threshold_ppm", c->rules.fallen_threshold);
-	jsonmake_i64(o, "whole_shared_div", c->rules.whole_shared_div);
-	jsonmake_i64(o, "wait_ms", c->rules.wait_ms);
-	if (c->cap)
-		jsonmake_u64(o, "cap", c->cap);
-	else
-		jsonmake_null(o, "cap");
+	fields_of(o, c, FIELD(rules.whole_shared_div, "whole_shared_div"),
+		  FIELD(rules.wait_ms, "wait_ms"), FIELD_AS(FIELD_ID, cap, "cap"));
 }
 
 struct profile_list {

@@ -188,14 +188,6 @@ bool report_may_see_limit(const struct report_view *v, const struct account *a,
 	return is_of_own_store(v, a, q);
 }
 
-static void bytes_or_none(struct json_object *o, const char *name, uint64_t bytes)
-{
-	if (bytes)
-		jsonmake_u64(o, name, bytes);
-	else
-		jsonmake_null(o, name);
-}
-
 static int add_line(const struct quota_line *q, void *arg)
 {
 	struct lines *l = arg;
@@ -230,10 +222,13 @@ static void queue_part(const struct report_view *v, const struct account *a, str
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	struct lines l = {.view = v, .account = a};
+	const struct {
+		uint64_t low, high;
+	} marks = {config_watermark(a->config->watermark_low, a->tick.size),
+		   config_watermark(a->config->watermark_high, a->tick.size)};
 
-	bytes_or_none(o, "watermark_low", config_watermark(a->config->watermark_low, a->tick.size));
-	bytes_or_none(o, "watermark_high",
-		      config_watermark(a->config->watermark_high, a->tick.size));
+	fields_of(o, &marks, FIELD_AS(FIELD_ID, low, "watermark_low"),
+		  FIELD_AS(FIELD_ID, high, "watermark_high"));
 	l.list = jsonmake_child(o, "limits", jsonmake_new_list());
 	if (a->quota)
 		quota_each(a->quota, add_line, &l);

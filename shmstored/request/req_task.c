@@ -42,6 +42,15 @@ static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *
 	return m && w->declared > stages_private(m);
 }
 
+/* What TASK_ADMIT and TASK_RUNS say of a task, of an admit_want. */
+#define WANTED(c, w)                                                               \
+	.uid = (w)->uid == WIRE_TASK_MINE ? (c)->peer.uid : (w)->uid,              \
+	.level = (enum policylevel)(w)->level,                                     \
+	.retriable = ((w)->flags & WIRE_TASK_RETRIABLE) != 0,                      \
+	.told = ((w)->flags & WIRE_TASK_TOLD) != 0,                                \
+	.worker = ((w)->flags & WIRE_TASK_WORKER) != 0, .declared = (w)->declared, \
+	.parent = (w)->parent
+
 static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *w,
 		 const struct profile_name *name)
 {
@@ -51,19 +60,8 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 		[WIRE_TASK_WAIT] = GATELINE_WAIT,
 	};
 	struct admit *a = c->host->admit;
-	const struct admit_want want = {
-		.serial = serial,
-		.uid = w->uid == WIRE_TASK_MINE ? c->peer.uid : w->uid,
-		.level = (enum policylevel)w->level,
-		.retriable = (w->flags & WIRE_TASK_RETRIABLE) != 0,
-		.told = (w->flags & WIRE_TASK_TOLD) != 0,
-		.worker = (w->flags & WIRE_TASK_WORKER) != 0,
-		.form = forms[w->form],
-		.timeout_ms = w->timeout_ms,
-		.declared = w->declared,
-		.parent = w->parent,
-		.name = name,
-	};
+	const struct admit_want want = {WANTED(c, w), .serial = serial, .form = forms[w->form],
+					.timeout_ms = w->timeout_ms, .name = name};
 	struct admit_answer answer;
 	int r;
 
@@ -96,15 +94,7 @@ DISPATCH_HANDLER(task_admit)
 DISPATCH_HANDLER(task_runs)
 {
 	struct admit *a = c->host->admit;
-	struct admit_want want = {
-		.uid = body->uid == WIRE_TASK_MINE ? c->peer.uid : body->uid,
-		.level = (enum policylevel)body->level,
-		.retriable = (body->flags & WIRE_TASK_RETRIABLE) != 0,
-		.told = (body->flags & WIRE_TASK_TOLD) != 0,
-		.worker = (body->flags & WIRE_TASK_WORKER) != 0,
-		.declared = body->declared,
-		.parent = body->parent,
-	};
+	struct admit_want want = {WANTED(c, body)};
 	struct profile_name name;
 
 	if (body->level > WIRE_TASK_LEVEL_AUTO)

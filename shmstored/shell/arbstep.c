@@ -197,6 +197,24 @@ int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t re
 	return arbstep_do(h, &m);
 }
 
+int arbstep_make(struct arbhost *h, uint64_t pool, uint64_t reservation, uint64_t bytes,
+		 bool reclaimable)
+{
+	struct arb_message m = {.op = ARB_OP_RESERVE,
+				.flags = ARB_FORCE,
+				.pool = pool,
+				.reservation = reservation,
+				.bytes = bytes};
+	int r = arbstep_do(h, &m);
+
+	if (r != ARB_OK || !reclaimable)
+		return r;
+	r = arbstep_about(h, ARB_OP_UNPIN, 0, reservation);
+	if (r != ARB_OK)
+		arbstep_about(h, ARB_OP_RELEASE, 0, reservation);
+	return r;
+}
+
 void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes,
 		 bool raise)
 {
