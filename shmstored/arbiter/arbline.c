@@ -379,8 +379,8 @@ void arbnote_progress(struct arb *a)
 }
 
 /*
- * The last transitions, in a ring. A grant at once is no transition and is not here: the log says why somebody waited, and what
- * became of it. Entries are plain copies; notes are static texts.
+ * The last transitions, in a ring. A grant at once is no transition and is not here: the log says
+ * why somebody waited, and what became of it. Entries are plain copies; notes are static texts.
  */
 void arbnote_transition(struct arb *a, const struct arb_context *c, enum arb_state from,
 			enum arb_state to, enum arb_outcome o, const char *note)

@@ -127,8 +127,8 @@ int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit
 		      uint64_t used, const char *format, ...) __attribute__((format(printf, 7, 8)));
 #define conn_refuse(c, serial, error, ...) \
 	conn_refuse_limit(c, serial, error, WIRE_LIMIT_NONE, 0, 0, __VA_ARGS__)
-/* What errors mean to a client, in a list that ends with error 0: then, where that has a text, what
- * every other error means, else that memory is out. */
+/* A list says what errors mean to a client. It ends with error 0: where that has a text, every
+ * other error means that, else that memory is out. */
 struct conn_why {
 	int error;
 	const char *text;

@@ -173,8 +173,8 @@ bool quota_stale(const struct quota *q);
  * A request. 0: granted, ret->granted is the page's new total and ret->bytes what was added (0:
  * what was there is enough). 1: it waits (deadline_ns; ops.answer ends it). -ENOSPC, -EDQUOT:
  * refused, with the limit that refused it; none: others were before it. -EINVAL (need is 0 or more
- * than WIRE_GRANT_MAX; serial waits already), -EMFILE (too many wait), -ENOMEM, -EPERM (a liar, or a
- * store without a page). A request that may not wait overtakes only where a waiting one might.
+ * than WIRE_GRANT_MAX; serial waits already), -EMFILE (too many wait), -ENOMEM, -EPERM (a liar, or
+ * a store without a page). A request that may not wait overtakes only where a waiting one might.
  */
 struct quota_want {
 	uint64_t serial, need, ahead;

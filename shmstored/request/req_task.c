@@ -42,7 +42,7 @@ static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *
 	return m && w->declared > stages_private(m);
 }
 
-/* What TASK_ADMIT and TASK_RUNS say of a task, of an admit_want. */
+/* TASK_ADMIT and TASK_RUNS say these members of an admit_want. */
 #define WANTED(c, w)                                                               \
 	.uid = (w)->uid == WIRE_TASK_MINE ? (c)->peer.uid : (w)->uid,              \
 	.level = (enum policylevel)(w)->level,                                     \
