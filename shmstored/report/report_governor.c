@@ -106,7 +106,7 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 
 	admit_books(a, &b);
 	fields_add(o, of_line, &b);
-	for (const struct admit_task *k = a->tasks.all; k && n < TASKS_SHOWN; k = k->hh.next) {
+	for (const struct admit_task *k = a->tasks; k && n < TASKS_SHOWN; k = k->hh.next) {
 		if (!report_may_see(v, k->uid))
 			continue;
 		task_part(v, k, jsonmake_append(list, jsonmake_new()));
