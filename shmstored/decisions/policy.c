@@ -135,7 +135,7 @@ static int by_level(const struct policy_victim *x, const struct policy_victim *y
 	return (x->worker->level < y->worker->level) - (x->worker->level > y->worker->level);
 }
 
-/* What can be tried again is in its caller's group, all else in one. */
+/* A process that can be tried again is in its caller's group, every other in one. */
 static int by_group(const struct policy_victim *x, const struct policy_victim *y)
 {
 	if (!policy_is_retriable(x->worker) || !policy_is_retriable(y->worker))
