@@ -202,16 +202,6 @@ void host_stop(struct host *h)
 	h->config = config_free(h->config);
 }
 
-/* The partition's part of the new configuration; NULL where it is named no longer. */
-static const struct config_partition *find_partition(const struct config *config, const char *path)
-{
-	for (size_t i = 0; i < config->n_partitions; i++) {
-		if (strcmp(config->partitions[i].path, path) == 0)
-			return &config->partitions[i];
-	}
-	return NULL;
-}
-
 static bool same_text(const char *a, const char *b)
 {
 	return (!a && !b) || (a && b && strcmp(a, b) == 0);
@@ -245,7 +235,7 @@ static bool needs_restart(const struct host *h, const struct config *n)
 	    !same_base(&o->stage, &n->stage) || !same_peers(&o->peers, &n->peers))
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
-		if (!find_partition(n, o->partitions[i].path))
+		if (!config_partition_find(n, o->partitions[i].path))
 			return true;
 	}
 	return false;
@@ -266,9 +256,9 @@ int host_reload(struct host *h, struct config *config)
 	}
 	h->config = config;
 	for (struct account *a = h->accounts; a; a = a->next)
-		a->config = find_partition(config, a->config->path);
+		a->config = config_partition_find(config, a->config->path);
 	for (struct account *a = h->accounts; a; a = a->next) {
-		int one = accountquota_reload(a, find_partition(old, a->config->path));
+		int one = accountquota_reload(a, config_partition_find(old, a->config->path));
 
 		if (one < 0) {
 			log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = one),

@@ -57,34 +57,23 @@ static bool take_name(const char *tail, size_t tail_size, uint32_t n, char ret[W
 	ret[n] = '\0';
 	return actors_is_name(ret);
 }
-
-static const char *why_not(int error)
-{
-	switch (error) {
-	case -EEXIST:
-		return "the user has another of that name";
-	case -ENOENT:
-		return "no such actor, or it is not here: the user has none of that name, or it is "
-		       "just being found again after a start of the daemon";
-	case -EBUSY:
-		return "the actor is being moved, or this connection is a place of another name, "
-		       "or asks for an order already";
-	case -EINVAL:
-		return "the actor has a level, and cannot both save and load its state, so that it "
-		       "cannot be preempted";
-	case -EPERM:
-		return "the actor must not be moved: its level is never, or it cannot both save "
-		       "and load its state";
-	case -ESTALE:
-		return "nobody asked for that, or not any more; or no such place is there, or the "
-		       "actor is there already";
-	case -EMFILE:
-		return "too many actors of this place, children of children, or calls that wait: "
-		       "1024 of each, and 16";
-	default:
-		return "the daemon is out of memory";
-	}
-}
+static const struct conn_why why_not[] = {
+	{-EEXIST, "the user has another of that name"},
+	{-ENOENT, "no such actor, or it is not here: the user has none of that name, or it is just "
+		  "being found again after a start of the daemon"},
+	{-EBUSY, "the actor is being moved, or this connection is a place of another name, or asks "
+		 "for an order already"},
+	{-EINVAL,
+	 "the actor has a level, and cannot both save and load its state, so that it cannot "
+	 "be preempted"},
+	{-EPERM, "the actor must not be moved: its level is never, or it cannot both save and load "
+		 "its state"},
+	{-ESTALE, "nobody asked for that, or not any more; or no such place is there, or the actor "
+		  "is there already"},
+	{-EMFILE,
+	 "too many actors of this place, children of children, or calls that wait: 1024 of "
+	 "each, and 16"},
+	{0, NULL}};
 
 /* Answers DONE, or the error. late: the answer comes by itself. */
 static int answer_why(struct conn *c, uint64_t serial, int error, bool late, const char *why)
@@ -96,7 +85,7 @@ static int answer_why(struct conn *c, uint64_t serial, int error, bool late, con
 
 static int answer(struct conn *c, uint64_t serial, int error, bool late)
 {
-	return answer_why(c, serial, error, late, why_not(error));
+	return answer_why(c, serial, error, late, conn_why(why_not, error));
 }
 
 static int wrong_name(struct conn *c, uint64_t serial)
@@ -137,7 +126,7 @@ static int born(struct conn *c, uint64_t serial, const struct wire_actor_born *b
 			&(struct actors_birth){body, names.first, names.second,
 					       names.more ? names.more : ""},
 			why);
-	return answer_why(c, serial, r, false, *why ? why : why_not(r));
+	return answer_why(c, serial, r, false, *why ? why : conn_why(why_not, r));
 }
 
 static int done(struct conn *c, uint64_t serial, const struct wire_actor_done *body,

@@ -355,8 +355,8 @@ struct actors_kept {
 /* ---- actorsroom.c: what is said, and what they said ------------------------------------------ */
 
 /* Says it to one peer; NULL: to all. */
-void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type,
-		const struct actors_one *k, const struct actors_say *more);
+void actors_say(const struct actors_one *k, struct peer *p, enum actors_peers_type type,
+		const struct actors_say *more);
 void actors_say_room(const struct actors *a, struct peer *to);
 /* FREE came. False: it is no such message. */
 bool actors_take_free(struct actors *a, const struct peer *p, const char *body, size_t n);
@@ -371,11 +371,6 @@ void actors_take_copy(struct actors_one *k, const struct peer *p, const struct a
 /* That peer's copy. NULL: it has none. */
 struct actors_advert *actors_advert_of(const struct actors_one *k, const char *peer);
 void actors_advert_remove(struct actors_one *k, const char *peer);
-
-/* ---- actorspeers.c: the service -------------------------------------------------------------- */
-
-void actors_peers_begin(struct actors *a);
-void actors_peers_end(struct actors *a);
 
 /* ---- actorscopy.c: copies of an actor that lives here ---------------------------------------- */
 
@@ -428,18 +423,9 @@ bool actors_keeps(const struct actors_one *k);
 
 /* ---- actorsfar.c: actors that live elsewhere, or may again ----------------------------------- */
 
-/* It lives at that peer. */
-void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version);
-/* It lives there no longer. */
-void actors_far_dead(struct actors_one *k, const struct peer *p, bool ended);
-/* The peer is gone. */
-void actors_far_down(struct actors_one *k, const struct peer *p);
 /* A call for an actor that does not live here. 0: taken; -ENOENT. */
 int actors_far_call(struct actors_one *k, struct actors_call *l);
 void actors_far_hold(struct actors_one *k, struct actors_call *l);
-/* A peer asks. */
-bool actors_far_asked(struct actors *a, struct peer *p, const char *body, size_t n);
-bool actors_far_answered(struct actors *a, struct peer *p, const char *body, size_t n);
 /* Is it known that there may be such an actor, so that calls wait? */
 bool actors_far_may_come(const struct actors_one *k);
 /* Calls that waited: it lives here now; there; or nowhere. */
@@ -455,5 +441,8 @@ bool actors_far_begin(struct actors_one *k);
 /* The best copy is asked to begin. */
 void actors_far_ask(struct actors_one *k);
 uint64_t actors_far_tick(struct actors_one *k, uint64_t now_ms);
+/* The service of messages. */
+void actors_peers_begin(struct actors *a);
+void actors_peers_end(struct actors *a);
 
 #endif

@@ -344,6 +344,6 @@ void actors_copy_recall(struct actors_one *k, const char *daemon)
 		forget_state(k->copy);
 	if (!p)
 		return;
-	actors_say(k->of, p, ACTORS_DEAD, k, &(struct actors_say){.ended = 1});
-	actors_say(k->of, p, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
+	actors_say(k, p, ACTORS_DEAD, &(struct actors_say){.ended = 1});
+	actors_say(k, p, ACTORS_LIVE, &(struct actors_say){.version = k->version});
 }

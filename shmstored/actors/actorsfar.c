@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * actorsfar.c: actors that live under another daemon: where, calls of them, and what becomes of
- * calls while an actor is nowhere.
+ * calls while an actor is nowhere; and the messages of other daemons.
  *
  * A call is held while its actor may come: while a keeper was asked to begin it, or while there is
  * a copy that some daemon will begin. Calls are held and sent in the order of their coming. A call
@@ -82,7 +82,7 @@ void actors_far_release(struct actors_one *k)
 	}
 }
 
-bool actors_far_asked(struct actors *a, struct peer *p, const char *body, size_t n)
+static bool take_call(struct actors *a, struct peer *p, const char *body, size_t n)
 {
 	struct actors_say_call m;
 	struct actors_one *k;
@@ -110,7 +110,7 @@ bool actors_far_asked(struct actors *a, struct peer *p, const char *body, size_t
 	return true;
 }
 
-bool actors_far_answered(struct actors *a, struct peer *p, const char *body, size_t n)
+static bool take_answer(struct actors *a, struct peer *p, const char *body, size_t n)
 {
 	struct actors_say_answer m;
 	struct actors_call *l;
@@ -148,12 +148,11 @@ static bool is_greater(const struct actors_one *k, const struct peer *p, uint64_
 			      : strcmp(peer_name(p), peers_own_name(k->of->host->peers)) < 0;
 }
 
-void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version)
+static void take_live(struct actors_one *k, struct peer *p, uint64_t version)
 {
 	if (k->core) {
 		if (!is_greater(k, p, version)) {
-			actors_say(k->of, p, ACTORS_LIVE, k,
-				   &(struct actors_say){.version = k->version});
+			actors_say(k, p, ACTORS_LIVE, &(struct actors_say){.version = k->version});
 			return;
 		}
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
@@ -175,27 +174,14 @@ void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version)
 		actors_far_release(k);
 }
 
-void actors_far_dead(struct actors_one *k, const struct peer *p, bool ended)
+/* It lives there no longer. False: it did not. */
+static bool forget_far(struct actors_one *k, const struct peer *p)
 {
 	if (strcmp(k->far, peer_name(p)) != 0)
-		return;
+		return false;
 	k->far[0] = '\0';
 	k->far_version = 0;
-	if (ended && !k->core)
-		actors_keep_drop(k);
-}
-
-void actors_far_down(struct actors_one *k, const struct peer *p)
-{
-	if (strcmp(k->far, peer_name(p)) == 0) {
-		k->far[0] = '\0';
-		k->far_version = 0;
-	}
-	lose_via(k, peer_name(p));
-	if (k->recovering && strcmp(k->asked, peer_name(p)) == 0)
-		actors_far_ask(k);
-	if (k->held && !actors_far_may_come(k))
-		actors_far_release(k);
+	return true;
 }
 
 /* ---- recovery, by the daemon where its process died ------------------------------------------ */
@@ -252,7 +238,7 @@ bool actors_far_begin(struct actors_one *k)
 	uint64_t version = k->copy_version ? k->copy_version : k->last_version;
 
 	if (p)
-		actors_say(k->of, p, ACTORS_RECOVER, k, &(struct actors_say){.version = version});
+		actors_say(k, p, ACTORS_RECOVER, &(struct actors_say){.version = version});
 	return p != NULL;
 }
 
@@ -282,8 +268,7 @@ void actors_far_ask(struct actors_one *k)
 	if (p) {
 		strcpy(k->asked, best->peer); /* of one size */
 		k->ask_until_ms = loop_clock_ms() + ASK_MS;
-		actors_say(k->of, p, ACTORS_RECOVER, k,
-			   &(struct actors_say){.version = best->version});
+		actors_say(k, p, ACTORS_RECOVER, &(struct actors_say){.version = best->version});
 	} else if (!best || !begin_here(k, best->version)) {
 		k->recovering = false;
 		log_say(actors_options(k)->panic_on_missing ? LOG_ERR : LOG_NOTICE,
@@ -369,4 +354,142 @@ void actors_one_want_copy(struct actors_one *k)
 	k->stale_ms = UINT64_MAX;
 	if (copy && k->core->state <= ACTOR_SERIALIZING)
 		use_copy(k, copy);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* That daemon will not begin it. */
+static void not_there(struct actors_one *k, const struct peer *p)
+{
+	actors_advert_remove(k, peer_name(p));
+	actors_one_refused(k, p);
+	if (k->recovering && strcmp(k->asked, peer_name(p)) == 0)
+		actors_far_ask(k);
+}
+
+static void handle(struct actors_one *k, struct peer *p, uint16_t type, const struct actors_say *m)
+{
+	switch (type) {
+	case ACTORS_LIVE:
+		if (!actors_one_departed(k, p, m->version))
+			take_live(k, p, m->version);
+		break;
+	case ACTORS_DEAD:
+		if (forget_far(k, p) && m->ended && !k->core)
+			actors_keep_drop(k);
+		break;
+	case ACTORS_COPY:
+		actors_take_copy(k, p, m);
+		break;
+	case ACTORS_GONE:
+		not_there(k, p);
+		break;
+	case ACTORS_RECOVER:
+		if (!actors_keep_recover(k, m->version))
+			actors_say(k, p, ACTORS_GONE, NULL);
+		break;
+	default:
+		break;
+	}
+}
+
+static bool take_say(struct actors *a, struct peer *p, uint16_t type, const char *body, size_t n)
+{
+	struct actors_say m;
+	struct actors_one *k;
+
+	if (n != sizeof(m))
+		return false;
+	memcpy(&m, body, sizeof(m));
+	if (!memchr(m.name, '\0', sizeof(m.name)) || !actors_is_name(m.name))
+		return false;
+	if (!peer_speaks_for(p, m.uid))
+		return true;
+	k = type == ACTORS_LIVE || type == ACTORS_COPY ? actors_one_heard(a, m.uid, m.name)
+						       : actors_one_find(a, m.uid, m.name);
+	if (!k) {
+		if (type == ACTORS_RECOVER)
+			peer_send(p, ACTORS_GONE, &(struct iovec){&m, sizeof(m)}, 1);
+		return true;
+	}
+	handle(k, p, type, &m);
+	actors_touch(k);
+	return true;
+}
+
+static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, const char *body,
+		       size_t n)
+{
+	struct actors *a = CONTAINER_OF(s, actors, service);
+
+	if (a->host->draining)
+		return true;
+	switch (type) {
+	case ACTORS_FREE:
+		return actors_take_free(a, p, body, n);
+	case ACTORS_CALL:
+		return take_call(a, p, body, n);
+	case ACTORS_ANSWER:
+		return take_answer(a, p, body, n);
+	default:
+		return type < ACTORS_STATE && take_say(a, p, type, body, n);
+	}
+}
+
+static void on_up(struct peers_service *s, struct peer *p)
+{
+	struct actors *a = CONTAINER_OF(s, actors, service);
+	struct actors_one *k, *next;
+
+	if (a->host->draining)
+		return;
+	actors_say_room(a, p);
+	HASH_ITER(hh, a->all, k, next)
+	{
+		if (!peer_speaks_for(p, k->key.uid))
+			continue;
+		if (k->core)
+			actors_say(k, p, ACTORS_LIVE, &(struct actors_say){.version = k->version});
+		if (k->kept && k->kept->version)
+			actors_say(k, p, ACTORS_COPY,
+				   &(struct actors_say){.version = k->kept->version,
+							.bytes = k->kept->bytes});
+	}
+}
+
+static void on_down(struct peers_service *s, struct peer *p)
+{
+	struct actors *a = CONTAINER_OF(s, actors, service);
+	struct actors_one *k, *next;
+
+	if (a->host->draining)
+		return;
+	actors_forget_frees(a, p, 0);
+	HASH_ITER(hh, a->all, k, next)
+	{
+		(void)forget_far(k, p);
+		lose_via(k, peer_name(p));
+		not_there(k, p);
+		if (k->held && !actors_far_may_come(k))
+			actors_far_release(k);
+		actors_touch(k);
+	}
+}
+
+void actors_peers_begin(struct actors *a)
+{
+	a->service = (struct peers_service){.first = PEERS_ACTORS,
+					    .last = ACTORS_TYPES_END - 1,
+					    .up = on_up,
+					    .down = on_down,
+					    .message = on_message,
+					    .begin = actors_keep_begin,
+					    .arrived = actors_keep_arrived};
+	peers_add(a->host->peers, &a->service);
+}
+
+void actors_peers_end(struct actors *a)
+{
+	peers_remove(a->host->peers, &a->service);
+	actors_forget_frees(a, NULL, UINT64_MAX);
 }

@@ -54,7 +54,7 @@ void actors_keep_forget(struct actors_one *k)
 	free(k->kept);
 	k->kept = NULL;
 	if (was)
-		actors_say(k->of, NULL, ACTORS_GONE, k, NULL);
+		actors_say(k, NULL, ACTORS_GONE, NULL);
 	if (k->recovering && !k->core && k->asks_here)
 		actors_far_ask(k);
 }
@@ -338,7 +338,7 @@ static void came(struct actors_one *k, bool ok)
 		kept->bytes = kept->coming.bytes;
 		kept->meta = kept->coming.meta;
 		strcpy(k->parent, kept->meta.parent);
-		actors_say(k->of, NULL, ACTORS_COPY, k,
+		actors_say(k, NULL, ACTORS_COPY,
 			   &(struct actors_say){.version = kept->version, .bytes = kept->bytes});
 	}
 	answer_sender(k, ok ? 0 : -EIO);

@@ -289,7 +289,7 @@ static void core_over(struct actors_one *k)
 	actors_copy_end(k);
 	if (!k->recovering && !*k->far)
 		actors_keep_drop(k);
-	actors_say(k->of, NULL, ACTORS_DEAD, k, &m);
+	actors_say(k, NULL, ACTORS_DEAD, &m);
 	if (k->recovering)
 		actors_far_ask(k);
 	else
@@ -437,7 +437,7 @@ int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct 
 	    actors_copy_begin(k) < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
 			"no copies of an actor are made: out of memory");
-	actors_say(k->of, NULL, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
+	actors_say(k, NULL, ACTORS_LIVE, &(struct actors_say){.version = k->version});
 	return 0;
 }
 

@@ -13,20 +13,21 @@
 #include "host.h"
 #include "member.h"
 
-void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type,
-		const struct actors_one *k, const struct actors_say *more)
+void actors_say(const struct actors_one *k, struct peer *p, enum actors_peers_type type,
+		const struct actors_say *more)
 {
+	const struct host *h = k->of->host;
 	struct actors_say m = more ? *more : (struct actors_say){0};
 
 	m.uid = k->key.uid;
 	memcpy(m.name, k->key.name, sizeof(m.name));
-	if (a->host->draining) /* what is here is here for the next daemon */
+	if (h->draining) /* what is here is here for the next daemon */
 		return;
 	if (p) {
 		peer_send(p, (uint16_t)type, &(struct iovec){&m, sizeof(m)}, 1);
 		return;
 	}
-	while ((p = peers_next(a->host->peers, p)) != NULL)
+	while ((p = peers_next(h->peers, p)) != NULL)
 		if (peer_speaks_for(p, m.uid))
 			peer_send(p, (uint16_t)type, &(struct iovec){&m, sizeof(m)}, 1);
 }

@@ -5,9 +5,9 @@
  *   arbtree.h      an ordered set with sums
  *   arbslab.c      memory; the lists of clients
  *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank; does a
- *                  request fit, and is its pool open to it?
+ *                  request fit, and is its pool open to it? What must be looked at before a step
+ *                  ends; the log of transitions
  *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met?
- *   arbnote.c      what must be looked at before a step ends; the log of transitions
  *   arbledger.c    reservations, pins, accounts: whose bytes are where, which can be spilled
  *   arbtask.c      tasks, and who of them is stalled
  *   arbpark.c      a context's state: withheld calls, their outcomes, deadlines, times and metrics
@@ -447,6 +447,12 @@ bool arbfit_closed(const struct arb *a, struct arb_pool *p, const struct arb_ran
 bool arbfit_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask);
 void arbfit_passes(struct arb_pool *p, const struct arb_rank *rank);
 
+void arbnote_dirty(struct arb *a, struct arb_pool *p);          /* somebody may be helped in it */
+void arbnote_newcomer(struct arb *a, const struct arb_want *w); /* it is in the line now */
+void arbnote_progress(struct arb *a);
+void arbnote_transition(struct arb *a, const struct arb_context *c, enum arb_state from,
+			enum arb_state to, enum arb_outcome o, const char *note);
+
 /* ---- arbstuck.c ------------------------------------------------------------------------------ */
 
 /* The task's bytes, requests or who of it runs have changed. */
@@ -455,14 +461,6 @@ void arbstuck_drop(struct arb_want *w);
 /* Of two or more requests that can never be met while all others give back everything, the lowest
  * that holds something; or NULL. */
 struct arb_want *arbstuck_victim(struct arb *a, struct arb_pool *p);
-
-/* ---- arbnote.c ------------------------------------------------------------------------------- */
-
-void arbnote_dirty(struct arb *a, struct arb_pool *p);          /* somebody may be helped in it */
-void arbnote_newcomer(struct arb *a, const struct arb_want *w); /* it is in the line now */
-void arbnote_progress(struct arb *a);
-void arbnote_transition(struct arb *a, const struct arb_context *c, enum arb_state from,
-			enum arb_state to, enum arb_outcome o, const char *note);
 
 /* ---- arbledger.c ----------------------------------------------------------------------------- */
 

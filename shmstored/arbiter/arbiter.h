@@ -331,7 +331,7 @@ struct arb_totals {
 
 /* false: no such one. */
 bool arb_pool(const struct arb *a, uint64_t id, struct arb_pool_info *ret);
-bool arb_context(const struct arb *a, uint64_t id, uint64_t now_ns, struct arb_context_info *ret);
+bool arb_context(const struct arb *a, uint64_t id, struct arb_context_info *ret);
 bool arb_task(const struct arb *a, uint64_t id, struct arb_task_info *ret);
 bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags,
 	       struct arb_stats *ret);
@@ -352,11 +352,13 @@ void arb_totals(const struct arb *a, struct arb_totals *ret);
 /* Each in turn; fn returns false to stop. It must not step. */
 void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i),
 		   void *arg);
-void arb_each_context(const struct arb *a, uint64_t now_ns,
-		      bool (*fn)(void *arg, const struct arb_context_info *i), void *arg);
-/* ended: those among the last 1000 that did, in that order. */
-void arb_each_task(const struct arb *a, bool ended,
-		   bool (*fn)(void *arg, const struct arb_task_info *i), void *arg);
+void arb_each_context(const struct arb *a, bool (*fn)(void *arg, const struct arb_context_info *i),
+		      void *arg);
+void arb_each_task(const struct arb *a, bool (*fn)(void *arg, const struct arb_task_info *i),
+		   void *arg);
+/* Of the last 1000 that ended, in that order. */
+void arb_each_ended(const struct arb *a, bool (*fn)(void *arg, const struct arb_task_info *i),
+		    void *arg);
 /* "<what> <bytes> of pool p, which has ...", and who holds most of it; valid until the next
  * step. NULL: no such pool. */
 const char *arb_holders(struct arb *a, uint64_t pool, const char *what, uint64_t bytes);

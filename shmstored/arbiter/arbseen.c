@@ -55,27 +55,6 @@ static void see_pool(const struct arb *a, const struct arb_pool *p, struct arb_p
 	memcpy(ret->name, p->name, sizeof(ret->name));
 }
 
-bool arb_pool(const struct arb *a, uint64_t id, struct arb_pool_info *ret)
-{
-	const struct arb_pool *p = arbpool_find(a, id);
-
-	if (p)
-		see_pool(a, p, ret);
-	return p != NULL;
-}
-
-void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i),
-		   void *arg)
-{
-	struct arb_pool_info info;
-
-	for (const struct arb_pool *p = a->pools; p; p = p->hh.next) {
-		see_pool(a, p, &info);
-		if (!fn(arg, &info))
-			return;
-	}
-}
-
 /* ---- contexts -------------------------------------------------------------------------------- */
 
 static void see_context(const struct arb *a, const struct arb_context *c,
@@ -108,31 +87,10 @@ static void see_context(const struct arb *a, const struct arb_context *c,
 	ret->n_passed = c->line == ARB_LINE_WAITING ? (uint32_t)arbline_passed(w) : 0;
 }
 
-bool arb_context(const struct arb *a, uint64_t id, UNUSED uint64_t now_ns,
-		 struct arb_context_info *ret)
-{
-	const struct arb_context *c = arbcontext_find(a, id);
-
-	if (c)
-		see_context(a, c, ret);
-	return c != NULL;
-}
-
-void arb_each_context(const struct arb *a, UNUSED uint64_t now_ns,
-		      bool (*fn)(void *arg, const struct arb_context_info *i), void *arg)
-{
-	struct arb_context_info info;
-
-	for (const struct arb_context *c = a->contexts; c; c = c->hh.next) {
-		see_context(a, c, &info);
-		if (!fn(arg, &info))
-			return;
-	}
-}
-
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-static void see_task(const struct arb_task *t, struct arb_task_info *ret)
+static void see_task(UNUSED const struct arb *a, const struct arb_task *t,
+		     struct arb_task_info *ret)
 {
 	const struct arb_account *account;
 
@@ -146,26 +104,34 @@ static void see_task(const struct arb_task *t, struct arb_task_info *ret)
 	memcpy(ret->name, t->name, sizeof(ret->name));
 }
 
-bool arb_task(const struct arb *a, uint64_t id, struct arb_task_info *ret)
-{
-	const struct arb_task *t = arbtask_find(a, id);
-
-	if (t)
-		see_task(t, ret);
-	return t != NULL;
-}
-
-void arb_each_task(const struct arb *a, bool ended,
-		   bool (*fn)(void *arg, const struct arb_task_info *i), void *arg)
-{
-	struct arb_task_info info;
-
-	for (const struct arb_task *t = ended ? a->ended : a->tasks; t; t = t->hh.next) {
-		see_task(t, &info);
-		if (!fn(arg, &info))
-			return;
+#define EACH(objects, object, list)                                                         \
+	void arb_each_##objects(const struct arb *a,                                        \
+				bool (*fn)(void *arg, const struct arb_##object##_info *i), \
+				void *arg)                                                  \
+	{                                                                                   \
+		struct arb_##object##_info info;                                            \
+                                                                                            \
+		for (const struct arb_##object *o = a->list; o; o = o->hh.next) {           \
+			see_##object(a, o, &info);                                          \
+			if (!fn(arg, &info))                                                \
+				return;                                                     \
+		}                                                                           \
 	}
-}
+#define LOOK(object)                                                                         \
+	bool arb_##object(const struct arb *a, uint64_t id, struct arb_##object##_info *ret) \
+	{                                                                                    \
+		const struct arb_##object *o = arb##object##_find(a, id);                    \
+                                                                                             \
+		if (o)                                                                       \
+			see_##object(a, o, ret);                                             \
+		return o != NULL;                                                            \
+	}                                                                                    \
+	EACH(object, object, object##s)
+
+LOOK(pool)
+LOOK(context)
+LOOK(task)
+EACH(ended, task, ended)
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 

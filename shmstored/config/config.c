@@ -34,6 +34,15 @@ static void partition_deinit(struct config_partition *p)
 	free(p->path);
 }
 
+struct config_partition *config_partition_find(const struct config *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_partitions; i++) {
+		if (strcmp(c->partitions[i].path, path) == 0)
+			return &c->partitions[i];
+	}
+	return NULL;
+}
+
 struct config_partition *config_partition_add(struct config *c, const char *path)
 {
 	struct config_partition *list = reallocarray(c->partitions, c->n_partitions + 1,
@@ -53,14 +62,22 @@ struct config_partition *config_partition_add(struct config *c, const char *path
 	return p;
 }
 
-struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind, const char *id)
+struct config_limit *config_limit_find(const struct config_partition *p, uint32_t kind,
+				       const char *id)
 {
-	struct config_limit *list;
-
-	for (size_t i = 0; i < p->n_limits; i++) {
+	for (size_t i = 0; p && i < p->n_limits; i++) {
 		if (p->limits[i].kind == kind && strcmp(p->limits[i].id, id) == 0)
 			return &p->limits[i];
 	}
+	return NULL;
+}
+
+struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind, const char *id)
+{
+	struct config_limit *list = config_limit_find(p, kind, id);
+
+	if (list)
+		return list;
 	list = reallocarray(p->limits, p->n_limits + 1, sizeof(*list));
 	if (!list)
 		return NULL;

@@ -185,6 +185,10 @@ static inline uint64_t config_watermark(uint64_t mark, uint64_t whole)
 	return mark > 1000000 ? mark : (uint64_t)((__uint128_t)whole * mark / 1000000);
 }
 
+/* The partition at path; its limit of that kind. NULL: there is none, or no configuration. */
+struct config_partition *config_partition_find(const struct config *c, const char *path);
+struct config_limit *config_limit_find(const struct config_partition *p, uint32_t kind,
+				       const char *id);
 /* For the reader: the partition's limit of that kind, made where it is missing; a partition with
  * the defaults. NULL: no memory. */
 struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind, const char *id);

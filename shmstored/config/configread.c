@@ -307,15 +307,6 @@ static int take_named(cfg_t *cfg, struct config_partition *p, const char *sectio
 	return r;
 }
 
-static struct config_partition *find_partition(struct config *c, const char *path)
-{
-	for (size_t i = 0; i < c->n_partitions; i++) {
-		if (strcmp(c->partitions[i].path, path) == 0)
-			return &c->partitions[i];
-	}
-	return config_partition_add(c, path);
-}
-
 static int take_partition(cfg_t *cfg, struct config *c)
 {
 	struct config_partition *p;
@@ -326,7 +317,9 @@ static int take_partition(cfg_t *cfg, struct config *c)
 			  cfg_title(cfg));
 		return -EINVAL;
 	}
-	p = find_partition(c, cfg_title(cfg));
+	p = config_partition_find(c, cfg_title(cfg));
+	if (!p)
+		p = config_partition_add(c, cfg_title(cfg));
 	if (!p)
 		return -ENOMEM;
 	r = take_keys(cfg, PARTITION, p);

@@ -8,40 +8,23 @@
 
 #define NEVER UINT64_MAX
 
-const struct createqueue_config createqueue_defaults = {
-	.mode = CREATEQUEUE_FIRST,
-	.grace_ms = 2000,
-	.wait_ms = 30000,
-	.per_client = 64,
-	.max_bypass = 64,
-};
-
 void createqueue_init(struct createqueue *q, const struct createqueue_config *config,
 		      const struct createqueue_ops *ops)
 {
-	*q = (struct createqueue){.config = *config, .ops = *ops, .failing_ms = NEVER};
+	*q = (struct createqueue){.config = *config, .ops = *ops, .failing = NEVER};
 }
 
-static uint64_t after(uint64_t now_ms, uint64_t ms)
+bool createqueue_add(struct createqueue *q, struct createqueue_request *r,
+		     struct createqueue_client *client, uint64_t deadline, uint64_t now)
 {
-	return now_ms > NEVER - ms ? NEVER : now_ms + ms;
-}
-
-bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms,
-		     uint64_t now_ms)
-{
-	if (r->client->n >= q->config.per_client)
+	if (client->n >= q->config.per_client)
 		return false;
-	if (!deadline_ms && q->config.mode == CREATEQUEUE_HOST)
-		deadline_ms = q->config.wait_ms;
-	*r = (struct createqueue_request){.bytes = r->bytes,
-					  .client = r->client,
+	*r = (struct createqueue_request){.client = client,
 					  .result = CREATEQUEUE_PENDING,
-					  .added_ms = now_ms,
-					  .deadline_ms =
-						  deadline_ms ? after(now_ms, deadline_ms) : NEVER,
-					  .failing_ms = NEVER};
-	r->client->n++;
+					  .added = now,
+					  .deadline = deadline,
+					  .failing = NEVER};
+	client->n++;
 	DL_APPEND(q->waiting, r);
 	q->counts.waiting++;
 	return true;
@@ -51,9 +34,9 @@ static void finish(struct createqueue *q, struct createqueue_request *r,
 		   enum createqueue_result result)
 {
 	DL_DELETE(q->waiting, r);
+	DL_APPEND(q->ended, r);
 	r->result = result;
 	q->counts.waiting--;
-	q->counts.finished++;
 	q->counts.created += result == CREATEQUEUE_CREATED;
 	q->counts.refused += result == CREATEQUEUE_WRONG;
 	q->counts.out_of_disk += result == CREATEQUEUE_OUT_OF_DISK;
@@ -66,7 +49,6 @@ static bool try_it(struct createqueue *q, struct createqueue_request *r, bool fa
 	enum createqueue_got got;
 
 	q->counts.calls++;
-	q->counts.fallbacks += fallback;
 	got = q->ops.allocate(q->ops.arg, r, fallback);
 	if (got == CREATEQUEUE_NO_ROOM && !fallback)
 		return false;
@@ -78,20 +60,20 @@ static bool try_it(struct createqueue *q, struct createqueue_request *r, bool fa
 }
 
 /* Ends the requests that this pass left waiting and whose deadline has passed. */
-static void expire(struct createqueue *q, uint64_t now_ms)
+static void expire(struct createqueue *q, uint64_t now)
 {
 	struct createqueue_request *r, *next;
 
 	for (r = q->waiting; r; r = next) {
 		next = r->next;
-		if (now_ms >= r->deadline_ms)
+		if (now >= r->deadline)
 			finish(q, r, CREATEQUEUE_TIMED_OUT);
 	}
 }
 
 /* Decides on the first request, which did not fit. OK: it is finished, the pass goes on. */
 static enum createqueue_status first_failed(struct createqueue *q, struct createqueue_request *r,
-					    uint64_t now_ms)
+					    uint64_t now)
 {
 	bool spilling;
 
@@ -99,24 +81,23 @@ static enum createqueue_status first_failed(struct createqueue *q, struct create
 		finish(q, r, CREATEQUEUE_OUT_OF_DISK);
 		return CREATEQUEUE_DISK;
 	}
-	q->counts.collects++;
-	if (q->failing_ms == NEVER)
-		q->failing_ms = now_ms;
+	if (q->failing == NEVER)
+		q->failing = now;
 	spilling = q->ops.spill(q->ops.arg);
 	if (spilling)
-		q->failing_ms = NEVER;
-	if (!spilling && now_ms - q->failing_ms >= q->config.grace_ms) {
+		q->failing = NEVER;
+	if (!spilling && now - q->failing >= q->config.grace) {
 		try_it(q, r, true);
 		return CREATEQUEUE_OK;
 	}
-	if (now_ms >= r->deadline_ms) {
+	if (now >= r->deadline) {
 		finish(q, r, CREATEQUEUE_TIMED_OUT);
 		return CREATEQUEUE_OK;
 	}
 	return spilling ? CREATEQUEUE_TRANSIENT : CREATEQUEUE_FULL;
 }
 
-static enum createqueue_status pass_first(struct createqueue *q, uint64_t now_ms)
+static enum createqueue_status pass_first(struct createqueue *q, uint64_t now)
 {
 	enum createqueue_status status = CREATEQUEUE_OK;
 
@@ -124,9 +105,9 @@ static enum createqueue_status pass_first(struct createqueue *q, uint64_t now_ms
 		struct createqueue_request *r = q->waiting;
 
 		if (!try_it(q, r, false))
-			status = first_failed(q, r, now_ms);
+			status = first_failed(q, r, now);
 		else if (r->result == CREATEQUEUE_CREATED)
-			q->failing_ms = NEVER;
+			q->failing = NEVER;
 	}
 	return status;
 }
@@ -136,23 +117,20 @@ struct pass { /* in mode HOST: what it has found out, which it asks once */
 };
 
 /* r does not fit. true: it is finished. */
-static bool turn_failed(struct createqueue *q, struct createqueue_request *r, uint64_t now_ms,
+static bool turn_failed(struct createqueue *q, struct createqueue_request *r, uint64_t now,
 			struct pass *p)
 {
 	if (!p->asked) {
 		*p = (struct pass){.asked = true, .disk_full = q->ops.disk_full(q->ops.arg)};
-		if (!p->disk_full) {
-			q->counts.collects++;
-			p->spilling = q->ops.spill(q->ops.arg);
-		}
+		p->spilling = !p->disk_full && q->ops.spill(q->ops.arg);
 	}
-	if (r->failing_ms == NEVER || p->spilling)
-		r->failing_ms = now_ms;
+	if (r->failing == NEVER || p->spilling)
+		r->failing = now;
 	if (p->disk_full)
 		finish(q, r, CREATEQUEUE_OUT_OF_DISK);
-	else if (!p->spilling && now_ms - r->failing_ms >= q->config.grace_ms)
+	else if (!p->spilling && now - r->failing >= q->config.grace)
 		try_it(q, r, true);
-	else if (now_ms >= r->deadline_ms)
+	else if (now >= r->deadline)
 		finish(q, r, CREATEQUEUE_TIMED_OUT);
 	return r->result != CREATEQUEUE_PENDING;
 }
@@ -170,7 +148,7 @@ static bool passed(struct createqueue *q, const struct createqueue_request *upto
 	return enough;
 }
 
-static enum createqueue_status pass_host(struct createqueue *q, uint64_t now_ms)
+static enum createqueue_status pass_host(struct createqueue *q, uint64_t now)
 {
 	struct pass p = {0};
 	struct createqueue_request *r, *next;
@@ -181,7 +159,7 @@ static enum createqueue_status pass_host(struct createqueue *q, uint64_t now_ms)
 		next = r->next;
 		if (r->client->held == q->n_passes)
 			continue;
-		if (!try_it(q, r, false) && !turn_failed(q, r, now_ms, &p)) {
+		if (!try_it(q, r, false) && !turn_failed(q, r, now, &p)) {
 			r->client->held = q->n_passes;
 			stop = r->n_passed >= q->config.max_bypass;
 		}
@@ -194,12 +172,12 @@ static enum createqueue_status pass_host(struct createqueue *q, uint64_t now_ms)
 	return !q->waiting ? CREATEQUEUE_OK : p.spilling ? CREATEQUEUE_TRANSIENT : CREATEQUEUE_FULL;
 }
 
-enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_ms)
+enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now)
 {
 	enum createqueue_status status =
-		q->config.mode == CREATEQUEUE_HOST ? pass_host(q, now_ms) : pass_first(q, now_ms);
+		q->config.mode == CREATEQUEUE_HOST ? pass_host(q, now) : pass_first(q, now);
 
-	expire(q, now_ms);
+	expire(q, now);
 	return status;
 }
 
@@ -212,13 +190,8 @@ void createqueue_drop(struct createqueue *q, struct createqueue_request *r)
 		q->counts.waiting--;
 		q->counts.dropped++;
 	} else {
-		q->counts.finished--;
+		DL_DELETE(q->ended, r);
 	}
 	r->result = CREATEQUEUE_UNKNOWN;
 	r->client->n--;
-}
-
-uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms)
-{
-	return q->waiting ? now_ms - q->waiting->added_ms : 0;
 }

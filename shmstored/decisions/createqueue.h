@@ -3,16 +3,16 @@
  * createqueue.h: objects that shall be created and for which there is no room yet. They wait here;
  * each pass tries some of them again, until there is room, or they may lie on the disk, or they
  * have waited long enough. Pure: messages and time in, decisions out; no clock, no I/O. A pass acts
- * on the world only through struct createqueue_ops.
+ * on the world only through struct createqueue_ops. Times have the caller's unit.
  *
  * A request, and a client, is the caller's structure. A request ends in one way only: created,
  * refused by the world, no room on the disk either, its time is over, or it is dropped. It has its
- * result, and counts for its client, until it is dropped.
+ * result, is in the list of those that have ended, and counts for its client, until it is dropped.
  *
  * Two modes:
  *   CREATEQUEUE_FIRST  as in Ray: strictly first come, first served, so a small request
  *                      waits behind a big one. One timer for all: it starts with the first
- *                      failure, any success clears it, and after grace_ms each failure
+ *                      failure, any success clears it, and after grace each failure
  *                      falls back to the disk. While the store spills nobody's time runs,
  *                      unless the request has a deadline.
  *   CREATEQUEUE_HOST   the clients take turns: a request that does not fit holds back its own
@@ -34,13 +34,10 @@ enum createqueue_mode {
 
 struct createqueue_config {
 	enum createqueue_mode mode;
-	uint64_t grace_ms;   /* from a failure until the disk may take it; 2000 */
-	uint64_t wait_ms;    /* of a request that names no deadline, in mode HOST; 30000 */
-	uint32_t per_client; /* requests of one client, those not dropped included; 64 */
-	uint32_t max_bypass; /* in mode HOST; 64 */
+	uint64_t grace;      /* from a failure until the disk may take it */
+	uint32_t per_client; /* requests of one client, those not dropped included */
+	uint32_t max_bypass; /* in mode HOST */
 };
-
-extern const struct createqueue_config createqueue_defaults;
 
 enum createqueue_result {
 	CREATEQUEUE_UNKNOWN, /* it does not wait, and did not, or is dropped */
@@ -58,13 +55,12 @@ struct createqueue_client {
 };
 
 struct createqueue_request {
-	uint64_t bytes;
 	struct createqueue_client *client;
 	enum createqueue_result result;
+	uint64_t added, deadline;
 	/* Private: */
-	uint64_t added_ms, deadline_ms;
-	uint64_t failing_ms; /* since when it does not fit */
-	uint32_t n_passed;   /* later ones that were created before it */
+	uint64_t failing;  /* since when it does not fit */
+	uint32_t n_passed; /* later ones that were created before it */
 	struct createqueue_request *prev, *next;
 };
 
@@ -96,33 +92,29 @@ enum createqueue_status {
 };
 
 struct createqueue_counts {
-	uint64_t calls, fallbacks; /* attempts; those of them on the disk */
-	uint64_t collects;         /* times that spilling was asked for */
+	uint64_t calls;                                             /* attempts */
 	uint64_t created, refused, out_of_disk, timed_out, dropped; /* requests by their ends */
-	uint32_t waiting, finished; /* now: waiting; finished and not dropped */
+	uint32_t waiting;                                           /* now */
 };
 
 struct createqueue {
 	struct createqueue_config config;
 	struct createqueue_ops ops;
 	struct createqueue_request *waiting; /* in the order of their arrival */
-	uint64_t failing_ms;                 /* mode FIRST: one for all */
+	struct createqueue_request *ended;   /* and not dropped; in the order of their ends */
+	uint64_t failing;                    /* mode FIRST: one for all */
 	uint64_t n_passes;
 	struct createqueue_counts counts;
 };
 
 void createqueue_init(struct createqueue *q, const struct createqueue_config *config,
 		      const struct createqueue_ops *ops);
-/*
- * A request comes; the next pass tries it. bytes and client are set. deadline_ms: how long it may
- * wait from now_ms on; 0: as configured. False: the client has per_client of them.
- */
-bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms,
-		     uint64_t now_ms);
-enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_ms);
+/* A request comes; the next pass tries it. deadline: until when it may wait; UINT64_MAX: for ever.
+ * False: the client has per_client of them. */
+bool createqueue_add(struct createqueue *q, struct createqueue_request *r,
+		     struct createqueue_client *client, uint64_t deadline, uint64_t now);
+enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now);
 /* It is forgotten, whether it waits or has a result. */
 void createqueue_drop(struct createqueue *q, struct createqueue_request *r);
-/* How long has the oldest one waited? 0: nobody waits. */
-uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms);
 
 #endif

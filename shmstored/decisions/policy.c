@@ -95,40 +95,29 @@ static bool is_candidate(const struct policy *p, const struct policy_worker *w,
 	return p->kind != POLICY_SHM || w->level >= least;
 }
 
+/* ---- the order ------------------------------------------------------------------------------- */
+
+/* Below 0: x goes first; 0: by this neither does. */
+typedef int rule(const struct policy_victim *x, const struct policy_victim *y);
+
 static int by_id(const struct policy_victim *x, const struct policy_victim *y)
 {
 	return (x->worker->id > y->worker->id) - (x->worker->id < y->worker->id);
 }
 
+static int oldest_first(const struct policy_victim *x, const struct policy_victim *y)
+{
+	return (x->worker->start > y->worker->start) - (x->worker->start < y->worker->start);
+}
+
 static int newest_first(const struct policy_victim *x, const struct policy_victim *y)
 {
-	if (x->worker->start != y->worker->start)
-		return x->worker->start > y->worker->start ? -1 : 1;
-	return by_id(x, y);
+	return oldest_first(y, x);
 }
 
 static int retriable_first(const struct policy_victim *x, const struct policy_victim *y)
 {
 	return (int)policy_is_retriable(y->worker) - (int)policy_is_retriable(x->worker);
-}
-
-static int compare_lifo(const void *a, const void *b)
-{
-	int order = retriable_first(a, b);
-
-	return order ? order : newest_first(a, b);
-}
-
-static int compare_fifo(const void *a, const void *b)
-{
-	const struct policy_victim *x = a, *y = b;
-	int order = retriable_first(x, y);
-
-	if (order)
-		return order;
-	if (x->worker->start != y->worker->start)
-		return x->worker->start < y->worker->start ? -1 : 1;
-	return by_id(x, y);
 }
 
 /* Both idle: the larger first. 0: neither is; else one is. */
@@ -141,46 +130,36 @@ static int idle_first(const struct policy_victim *x, const struct policy_victim 
 	return by_id(x, y);
 }
 
-static int compare_time(const void *a, const void *b)
+static int by_level(const struct policy_victim *x, const struct policy_victim *y)
 {
-	int order = idle_first(a, b);
-
-	return order ? order : compare_lifo(a, b);
+	return (x->worker->level < y->worker->level) - (x->worker->level > y->worker->level);
 }
 
-static int compare_shm(const void *a, const void *b)
+/* A process that can be tried again is in its caller's group, every other in one. */
+static int by_group(const struct policy_victim *x, const struct policy_victim *y)
 {
-	const struct policy_victim *x = a, *y = b;
-	int order = idle_first(x, y);
-
-	if (order)
-		return order;
-	if (x->worker->level != y->worker->level && !is_idle(x->worker))
-		return x->worker->level > y->worker->level ? -1 : 1;
-	return compare_lifo(x, y);
+	if (!policy_is_retriable(x->worker) || !policy_is_retriable(y->worker))
+		return retriable_first(x, y);
+	return (x->worker->owner > y->worker->owner) - (x->worker->owner < y->worker->owner);
 }
 
-/* Members of a group follow each other, its latest first; the one group of what cannot
- * be tried again is the last. */
-static int compare_members(const void *a, const void *b)
-{
-	const struct policy_victim *x = a, *y = b;
-	int order = idle_first(x, y);
+static rule *const rules[][5] = {
+	[POLICY_LIFO] = {retriable_first, newest_first},
+	[POLICY_FIFO] = {retriable_first, oldest_first},
+	/* members of a group follow each other, its latest first */
+	[POLICY_GROUP] = {idle_first, by_group, newest_first},
+	[POLICY_TIME] = {idle_first, retriable_first, newest_first},
+	[POLICY_SHM] = {idle_first, by_level, retriable_first, newest_first},
+};
 
-	if (!order)
-		order = retriable_first(x, y);
-	if (order)
-		return order;
-	if (policy_is_retriable(x->worker) && x->worker->owner != y->worker->owner)
-		return x->worker->owner < y->worker->owner ? -1 : 1;
-	return newest_first(x, y);
-}
-
-static bool same_group(const struct policy_victim *x, const struct policy_victim *y)
+static int compare(const void *a, const void *b, void *arg)
 {
-	if (policy_is_retriable(x->worker) != policy_is_retriable(y->worker))
-		return false;
-	return !policy_is_retriable(x->worker) || x->worker->owner == y->worker->owner;
+	rule *const *by = rules[*(const enum policy_kind *)arg];
+	int first = 0;
+
+	while (!first && *by)
+		first = (*by++)(a, b);
+	return first ? first : by_id(a, b);
 }
 
 /* A group of n members, sorted, goes before another: its members can be tried again, it is larger,
@@ -194,20 +173,18 @@ static bool is_before(const struct policy_victim *g, size_t n, const struct poli
 		return order < 0;
 	if (n != n_other)
 		return n > n_other;
-	if (g[n - 1].worker->start != other[n_other - 1].worker->start)
-		return g[n - 1].worker->start > other[n_other - 1].worker->start;
-	return by_id(g, other) < 0;
+	order = newest_first(&g[n - 1], &other[n_other - 1]);
+	return order ? order < 0 : by_id(g, other) < 0;
 }
 
-/* Moves the victim to the front. */
+/* Of the sorted ones: moves the victim to the front. */
 static void choose_of_groups(struct policy_victim *c, size_t n)
 {
 	size_t best = 0, n_best = 0;
 
-	qsort(c, n, sizeof(*c), compare_members);
 	if (!is_idle(c[0].worker)) {
 		for (size_t i = 0, end; i < n; i = end) {
-			for (end = i + 1; end < n && same_group(&c[i], &c[end]); end++)
+			for (end = i + 1; end < n && !by_group(&c[i], &c[end]); end++)
 				;
 			if (!n_best || is_before(&c[i], end - i, &c[best], n_best)) {
 				best = i;
@@ -254,12 +231,8 @@ static size_t collect(const struct policy *p, enum policylevel least, struct pol
 size_t policy_select(const struct policy *p, struct amount used, struct policy_worker *workers,
 		     size_t n, struct policy_victim *ret)
 {
-	static int (*const orders[])(const void *, const void *) = {
-		[POLICY_LIFO] = compare_lifo,     [POLICY_FIFO] = compare_fifo,
-		[POLICY_GROUP] = compare_members, [POLICY_TIME] = compare_time,
-		[POLICY_SHM] = compare_shm,
-	};
-	bool by_need = p->kind == POLICY_TIME || p->kind == POLICY_SHM;
+	enum policy_kind kind = p->kind;
+	bool by_need = kind == POLICY_TIME || kind == POLICY_SHM;
 	bool over = used.known && p->kill.known && used.bytes > p->kill.bytes;
 	int64_t need = policy_need(p, used);
 	size_t n_candidates, n_victims = 0;
@@ -269,10 +242,9 @@ size_t policy_select(const struct policy *p, struct amount used, struct policy_w
 	n_candidates = collect(p, over ? POLICYLEVEL_LOW : POLICYLEVEL_ALWAYS, workers, n, ret);
 	if (!n_candidates)
 		return 0;
-	if (p->kind == POLICY_GROUP)
+	qsort_r(ret, n_candidates, sizeof(*ret), compare, &kind);
+	if (kind == POLICY_GROUP)
 		choose_of_groups(ret, n_candidates);
-	else
-		qsort(ret, n_candidates, sizeof(*ret), orders[p->kind]);
 	do {
 		ret[n_victims].worker->life = POLICY_TAKEN;
 		need = amount_subtract(amount_of(need), amount_of(ret[n_victims].bytes)).bytes;

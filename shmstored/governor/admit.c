@@ -15,8 +15,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/param.h>
+#include <utlist.h>
 
+#include "clocks.h"
 #include "config.h"
 #include "events.h"
 #include "host.h"
@@ -29,6 +32,205 @@
 #define MS          1000000
 #define WAIT_MAX_MS UINT64_C(86400000000) /* of a deadline: a thousand days are without end */
 
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+struct admit_task *admit_find(const struct admit *a, uint64_t id)
+{
+	struct admit_task *k;
+
+	HASH_FIND(hh, a->tasks, &id, sizeof(id), k);
+	return k;
+}
+
+/* id 0: a new one. share: what is expected of it; its values are copied. NULL: out of memory. */
+static struct admit_task *make_task(struct admit *a, struct client *c, const struct admit_want *w,
+				    uint64_t id, const struct admission_task *share)
+{
+	size_t n = share->n_values;
+	struct admit_task *k = calloc(1, sizeof(*k) + n * sizeof(k->values[0]));
+
+	if (!k)
+		return NULL;
+	*k = (struct admit_task){
+		.id = id ? id : a->last_id + 1,
+		.client = c,
+		.gate = {.form = w->form, .declared = w->declared, .share = *share},
+		.serial = w->serial,
+		.uid = w->uid,
+		.level = w->level,
+		.retriable = w->retriable,
+		.parent = w->parent,
+		.since_ns = loop_clock(),
+	};
+	if (n)
+		memcpy(k->values, share->values, n * sizeof(k->values[0]));
+	k->gate.share.values = k->values;
+	k->gate.level = admit_level(k);
+	if (w->name)
+		k->names = profile_name_copy(w->name, &k->name);
+	if (!w->name || k->names)
+		HASH_ADD(hh, a->tasks, id, sizeof(k->id), k);
+	if (!k->hh.tbl) {
+		free(k->names);
+		free(k);
+		return NULL;
+	}
+	a->last_id += !id;
+	DL_APPEND(c->tasks, k);
+	c->n_tasks++;
+	return k;
+}
+
+static void count_child(const struct admit *a, struct admit_task *k)
+{
+	struct admit_task *parent = k->parent && !k->counted ? admit_find(a, k->parent) : NULL;
+
+	if (parent) {
+		parent->n_children++;
+		k->counted = true;
+	}
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+/*
+ * If the process cannot be seen, the task runs all the same: then none of what is expected of it
+ * counts as there.
+ */
+static void join_proc(const struct admit *a, struct admit_task *k)
+{
+	struct pressproc *p = pressprocs_link(a->procs, k->client);
+
+	if (!p)
+		return;
+	if (!p->tasks) {
+		pressprocs_read_one(a->procs, p);
+		p->seen = p->private.known;
+		p->base = p->private.bytes;
+		p->grown = p->before = 0;
+	}
+	if (p->tasks)
+		p->tasks->alone = false;
+	k->alone = !p->tasks;
+	DL_APPEND2(p->tasks, k, proc_prev, proc_next);
+	k->proc = p;
+}
+
+/*
+ * Reads how much of the process's memory is its tasks'. If it cannot be read, the last value stays.
+ */
+static void look_at(const struct admit *a, struct pressproc *p)
+{
+	pressprocs_read_one(a->procs, p);
+	if (p->seen && p->private.known)
+		p->grown = p->private.bytes > p->base ? p->private.bytes - p->base : 0;
+}
+
+static void leave_proc(const struct admit *a, struct admit_task *k)
+{
+	struct pressproc *p = k->proc;
+	int64_t expected = 0;
+
+	DL_DELETE2(p->tasks, k, proc_prev, proc_next);
+	if (!p->tasks)
+		return;
+	look_at(a, p);
+	for (const struct admit_task *other = p->tasks; other; other = other->proc_next)
+		expected = amount_sum(expected, (int64_t)other->gate.share.estimate);
+	if (p->grown <= expected)
+		return;
+	p->base += p->grown - expected;
+	p->grown = expected;
+}
+
+static void begin(struct admit *a, struct admit_task *k)
+{
+	k->client->used = true;
+	k->since_ns = loop_clock();
+	join_proc(a, k);
+	count_child(a, k);
+	if (a->host->profiles && k->name.lang)
+		profiles_admitted(a->host->profiles);
+}
+
+/* Removes the task everywhere. */
+static void free_task(struct admit *a, struct admit_task *k)
+{
+	struct admit_task *parent = k->counted ? admit_find(a, k->parent) : NULL;
+
+	gateline_end(&a->line, &k->gate);
+	if (k->proc)
+		leave_proc(a, k);
+	if (parent)
+		parent->n_children--;
+	DL_DELETE(k->client->tasks, k);
+	k->client->n_tasks--;
+	HASH_DEL(a->tasks, k);
+	free(k->names);
+	free(k);
+}
+
+/* ---- what they have -------------------------------------------------------------------------- */
+
+/*
+ * The host is read after this and before on_sample(), and the lesser value counts: a task that has
+ * just taken or freed memory must not be counted with bytes that the host's use does not have.
+ */
+static void before_sample(struct pressure_watch *w)
+{
+	struct admit *a = CONTAINER_OF(w, admit, watch);
+
+	for (struct pressproc *p = a->procs->list; p; p = p->next)
+		if (p->tasks) {
+			look_at(a, p);
+			p->before = p->grown;
+		}
+}
+
+static uint64_t remaining(const struct admit *a, const struct admit_task *k)
+{
+	return a->host->profiles && k->name.lang
+		       ? profiles_remaining(a->host->profiles, k->uid, &k->name,
+					    (loop_clock() - k->since_ns) / MS,
+					    k->alone ? k->most : 0)
+		       : UINT64_MAX;
+}
+
+static void look(struct admit *a, struct pressproc *p)
+{
+	uint64_t left;
+
+	look_at(a, p);
+	if (p->before < p->grown)
+		p->grown = p->before;
+	left = (uint64_t)p->grown;
+	for (struct admit_task *k = p->tasks; k; k = k->proc_next) {
+		uint64_t now = k->proc_next ? MIN(left, k->gate.share.estimate) : left;
+
+		k->most = now > k->most ? now : k->most;
+		left -= now;
+		admission_note(&a->line.sums, &k->gate.share, now, remaining(a, k));
+	}
+}
+
+/* Tasks of its process may be other connections'. */
+bool admit_is_idle(const struct admit *a, const struct client *c)
+{
+	const struct pressproc *p = pressprocs_find(a->procs, c->conn->peer.pid);
+
+	return !c->n_tasks && !(p && p->tasks);
+}
+
+enum policylevel admit_level(const struct admit_task *k)
+{
+	const struct policylevel_wish wish = {.class = POLICYLEVEL_UNSAID,
+					      .instance = k->level,
+					      .retriable = k->retriable,
+					      .n_children = k->n_children};
+
+	return policylevel_resolve(&wish);
+}
+
 /* ---- deciding -------------------------------------------------------------------------------- */
 
 /*
@@ -39,7 +241,7 @@
 static void set_cap(struct admit *a)
 {
 	const struct pressure *p = a->host->pressure;
-	struct admission *sums = &a->tasks.line.sums;
+	struct admission *sums = &a->line.sums;
 	int64_t cap = amount_sum(p->gate.config.high, (int64_t)sums->used);
 
 	if (!p->used.known)
@@ -112,26 +314,9 @@ int admit_send(struct conn *c, uint64_t serial, const struct admit_answer *answe
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-static uint64_t remaining(const struct admit_task *k, void *arg)
-{
-	const struct admit *a = arg;
-
-	return a->host->profiles ? profiles_remaining(a->host->profiles, k->uid, &k->name,
-						      (loop_clock() - k->since_ns) / MS,
-						      k->alone ? k->most : 0)
-				 : UINT64_MAX;
-}
-
-static void begin(struct admit *a, struct admit_task *k)
-{
-	admittask_begin(&a->tasks, k);
-	if (a->host->profiles && k->name.lang)
-		profiles_admitted(a->host->profiles);
-}
-
 static void arm(struct admit *a)
 {
-	uint64_t due = gateline_deadline(&a->tasks.line);
+	uint64_t due = gateline_deadline(&a->line);
 
 	/* One ms later, so that the time has come whatever was rounded down. */
 	if (due != UINT64_MAX)
@@ -143,7 +328,7 @@ static void left(struct client *c)
 	struct admit *a = c->host->admit;
 
 	while (c->tasks)
-		admittask_free(&a->tasks, c->tasks);
+		free_task(a, c->tasks);
 	admit_settle(a);
 }
 
@@ -151,7 +336,7 @@ static void left(struct client *c)
 static int new_task(struct admit *a, struct conn *c, const struct admit_want *w, uint64_t id,
 		    struct admit_task **ret)
 {
-	const struct admit_task *parent = w->parent ? admittask_find(&a->tasks, w->parent) : NULL;
+	const struct admit_task *parent = w->parent ? admit_find(a, w->parent) : NULL;
 	struct client *client = client_get(c);
 	uint64_t values[PROFILE_RING];
 	struct admission_task share;
@@ -160,10 +345,10 @@ static int new_task(struct admit *a, struct conn *c, const struct admit_want *w,
 		return -EPERM;
 	if (!client)
 		return -ENOMEM;
-	if (client->n_tasks >= ADMIT_TASKS_MAX || HASH_COUNT(a->tasks.all) >= ADMISSION_TASKS)
+	if (client->n_tasks >= ADMIT_TASKS_MAX || HASH_COUNT(a->tasks) >= ADMISSION_TASKS)
 		return -EMFILE;
 	share = share_of(a, w, values);
-	*ret = admittask_new(&a->tasks, client, w, id, &share);
+	*ret = make_task(a, client, w, id, &share);
 	if (!*ret)
 		return -ENOMEM;
 	client->left[CLIENT_TASKS] = left;
@@ -174,20 +359,23 @@ static int new_task(struct admit *a, struct conn *c, const struct admit_want *w,
 
 int admit_runs(struct admit *a, struct conn *c, uint64_t task, const struct admit_want *w)
 {
-	const struct admit_task *same = admittask_find(&a->tasks, task);
+	const struct admit_task *same = admit_find(a, task);
 	struct admit_task *k;
 	int r;
 
 	if (same)
 		return same->client->conn == c ? 0 : -EEXIST;
-	if (!task || task > a->tasks.first_id)
+	if (!task || task > a->first_id)
 		return -EINVAL;
 	r = new_task(a, c, w, task, &k);
 	if (r < 0)
 		return r;
-	gateline_runs(&a->tasks.line, &k->gate);
+	gateline_runs(&a->line, &k->gate);
 	begin(a, k);
-	admittask_count_children(&a->tasks);
+	/* Others may have named it as their parent before. */
+	for (k = a->tasks; k; k = k->hh.next)
+		if (k->gate.runs)
+			count_child(a, k);
 	return 0;
 }
 
@@ -196,7 +384,7 @@ static struct admit_answer settled(struct admit *a, struct admit_task *k,
 				   enum gateline_outcome outcome, uint64_t waited_ms)
 {
 	const struct admit_answer answer = {.outcome = outcome,
-					    .reason = gateline_reason(&a->tasks.line, outcome),
+					    .reason = gateline_reason(&a->line, outcome),
 					    .task = k->gate.runs ? k->id : 0,
 					    .reserve = k->gate.share.estimate,
 					    .waited_ms = waited_ms};
@@ -214,13 +402,13 @@ static struct admit_answer settled(struct admit *a, struct admit_task *k,
 	     : outcome == GATELINE_TIMED_OUT ? "timed-out"
 					     : "too-big",
 	     answer.reason, waited_ms);
-	admittask_free(&a->tasks, k);
+	free_task(a, k);
 	return answer;
 }
 
 int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret)
 {
-	struct gateline *line = &a->tasks.line;
+	struct gateline *line = &a->line;
 	bool first = !line->books.n_waiting;
 	enum gateline_outcome outcome;
 	struct admit_task *k;
@@ -251,7 +439,7 @@ void admit_settle(struct admit *a)
 
 	if (a->host->draining)
 		return;
-	while ((t = gateline_next(&a->tasks.line, now, &outcome))) {
+	while ((t = gateline_next(&a->line, now, &outcome))) {
 		struct admit_task *k = CONTAINER_OF(t, admit_task, gate);
 		struct conn *c = k->client->conn;
 		uint64_t serial = k->serial;
@@ -264,13 +452,13 @@ void admit_settle(struct admit *a)
 
 int admit_done(struct admit *a, struct conn *c, uint64_t task)
 {
-	struct admit_task *k = admittask_find(&a->tasks, task);
+	struct admit_task *k = admit_find(a, task);
 
 	if (!k || !k->gate.runs)
 		return -ENOENT;
 	if (k->client->conn != c)
 		return -EPERM;
-	admittask_free(&a->tasks, k);
+	free_task(a, k);
 	return 0;
 }
 
@@ -282,20 +470,13 @@ bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial)
 	while (k && (k->gate.runs || k->serial != serial))
 		k = k->next;
 	if (k)
-		admittask_free(&a->tasks, k);
+		free_task(a, k);
 	return k != NULL;
 }
 
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
 	admit_settle(CONTAINER_OF(op, admit, timer));
-}
-
-static void before_sample(struct pressure_watch *w)
-{
-	struct admit *a = CONTAINER_OF(w, admit, watch);
-
-	admittask_look_before(&a->tasks);
 }
 
 static void on_sample(struct pressure_watch *w)
@@ -305,12 +486,13 @@ static void on_sample(struct pressure_watch *w)
 
 	if (!p->gated)
 		return;
-	a->tasks.line.cap = (uint64_t)p->limits.gate;
-	gateline_interval(&a->tasks.line, &p->gate);
-	admittask_look(&a->tasks, remaining, a);
+	a->line.cap = (uint64_t)p->limits.gate;
+	gateline_interval(&a->line, &p->gate);
+	for (struct pressproc *proc = a->procs->list; proc; proc = proc->next)
+		if (proc->tasks)
+			look(a, proc);
 	if (a->host->profiles)
-		profiles_noted(a->host->profiles, a->tasks.line.sums.used,
-			       a->tasks.line.sums.reserved);
+		profiles_noted(a->host->profiles, a->line.sums.used, a->line.sums.reserved);
 	set_cap(a);
 	admit_settle(a);
 }
@@ -329,9 +511,13 @@ int admit_new(struct host *h, struct admit **ret)
 		return -ENOMEM;
 	a->host = h;
 	a->timer.fn = on_timer;
-	gateline_init(&a->tasks.line);
-	a->tasks.procs = &h->pressure->procs;
-	admittask_number(&a->tasks);
+	gateline_init(&a->line);
+	a->procs = &h->pressure->procs;
+	/*
+	 * Numbers are microseconds. No daemon lets in more than one task in each, so the next
+	 * daemon's numbers are above; and JSON holds them exactly.
+	 */
+	a->first_id = a->last_id = clock_ns(CLOCK_BOOTTIME) / 1000;
 	a->watch.before = before_sample;
 	a->watch.fn = on_sample;
 	pressure_watch(h->pressure, &a->watch);
@@ -351,7 +537,7 @@ struct admit *admit_free(struct admit *a)
 
 void admit_books(const struct admit *a, struct admit_books *ret)
 {
-	const struct gateline *line = &a->tasks.line;
+	const struct gateline *line = &a->line;
 
 	*ret = (struct admit_books){.line = line->books,
 				    .oldest_ms = gateline_oldest_ms(line, loop_clock_ms()),

@@ -19,9 +19,6 @@
 #include "pressure.h"
 
 /*
- * Tasks that asked to begin, and how much memory each running task has. Loop's
- * thread only.
- *
  * The private memory of a process and its descendants, as far as it exceeds what the process had
  * when the first of its running tasks began, is its tasks': in the order in which they began each
  * has as much as is expected of it, and the last one the rest. So it is known how much several
@@ -68,51 +65,16 @@ struct admit_task {
 	uint64_t values[];
 };
 
-struct admit_tasks {
-	struct admit_task *all;
-	struct gateline line;
-	struct pressprocs *procs;
-	/* given by this daemon; what is below was given by earlier ones */
-	uint64_t first_id, last_id;
-};
-
-/* Numbers begin above all that earlier daemons gave: they follow the host's CLOCK_BOOTTIME. */
-void admittask_number(struct admit_tasks *t);
-/* Makes a client's task. id 0: a new one. share: what is expected of it; its values are
- * copied. NULL: out of memory. */
-struct admit_task *admittask_new(struct admit_tasks *t, struct client *c,
-				 const struct admit_want *w, uint64_t id,
-				 const struct admission_task *share);
-/* The gate has let it in. */
-void admittask_begin(struct admit_tasks *t, struct admit_task *k);
-/* A task was added that others may have named as their parent before. */
-void admittask_count_children(struct admit_tasks *t);
-/* Removes the task everywhere, and frees it. */
-void admittask_free(struct admit_tasks *t, struct admit_task *k);
-struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id);
-
-/*
- * Read how much each task has and will take. _before() is called before the host is read, the other
- * after it, and the lesser value counts: a task that has just taken or freed memory must not be
- * counted with bytes that the host's use does not have. remaining: of a task with a name, as
- * profiles_remaining().
- */
-void admittask_look_before(struct admit_tasks *t);
-void admittask_look(struct admit_tasks *t,
-		    uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg);
-/*
- * Does the process at the other end of the connection neither run a task nor wait for one to begin?
- */
-bool admittask_is_idle(const struct admit_tasks *t, const struct client *c);
-/* The level as it is now: NEVER to ALWAYS. */
-enum policylevel admittask_level(const struct admit_task *k);
-
 struct conn;
 struct host;
 
 struct admit {
 	struct host *host;
-	struct admit_tasks tasks;
+	struct admit_task *tasks;
+	struct gateline line;
+	struct pressprocs *procs;
+	/* last_id: given by this daemon; up to first_id: by earlier ones */
+	uint64_t first_id, last_id;
 	struct pressure_watch watch;
 	struct loop_op timer; /* the next deadline */
 	uint64_t n_full, n_shut, n_big;
@@ -153,6 +115,14 @@ int admit_done(struct admit *a, struct conn *c, uint64_t task);
 bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial);
 /* Sends all answers that are known now; to be called after admit_done() and admit_cancel(). */
 void admit_settle(struct admit *a);
+
+struct admit_task *admit_find(const struct admit *a, uint64_t id);
+/*
+ * Does the process at the other end of the connection neither run a task nor wait for one to begin?
+ */
+bool admit_is_idle(const struct admit *a, const struct client *c);
+/* The level as it is now: NEVER to ALWAYS. */
+enum policylevel admit_level(const struct admit_task *k);
 
 /* Figures for reports. */
 struct admit_books {

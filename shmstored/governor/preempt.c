@@ -171,13 +171,13 @@ static void look_at_killed(struct preempt *p, struct preempt_victim *v)
 /* Is it still what it was chosen for: a process that runs tasks, or an idle worker? */
 static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v)
 {
-	const struct admit_tasks *t = &p->host->admit->tasks;
+	const struct admit *a = p->host->admit;
 	const struct client *c = preemptvictim_client(v, p->host);
 
 	if (!v->record.n_tasks)
-		return v->has_actors || (c && admittask_is_idle(t, c));
+		return v->has_actors || (c && admit_is_idle(a, c));
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
-		if (admittask_find(t, v->tasks[i].id))
+		if (admit_find(a, v->tasks[i].id))
 			return true;
 	return false;
 }

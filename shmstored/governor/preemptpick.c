@@ -55,7 +55,7 @@ static enum policylevel level_of(const struct pressproc *p)
 	enum policylevel least = POLICYLEVEL_ALWAYS;
 
 	for (const struct admit_task *k = p->tasks; k; k = k->proc_next) {
-		enum policylevel level = admittask_level(k);
+		enum policylevel level = admit_level(k);
 
 		least = level < least ? level : least;
 	}
@@ -345,11 +345,11 @@ static void send_to(const struct client *g, const struct wire_task_preempt *m)
 		(void)conn_send(g->conn, WIRE_TASK_PREEMPT, 0, m, NULL, 0);
 }
 
-static void tell_task(const struct admit_tasks *t, const struct preempt_lost *k,
+static void tell_task(const struct admit *a, const struct preempt_lost *k,
 		      struct wire_task_preempt m)
 {
-	const struct admit_task *task = admittask_find(t, k->id);
-	const struct admit_task *parent = k->parent ? admittask_find(t, k->parent) : NULL;
+	const struct admit_task *task = admit_find(a, k->id);
+	const struct admit_task *parent = k->parent ? admit_find(a, k->parent) : NULL;
 	const struct client *own = task ? task->client : NULL,
 			    *owner = parent ? parent->client : NULL;
 
@@ -366,7 +366,7 @@ static void tell_task(const struct admit_tasks *t, const struct preempt_lost *k,
 static void tell_clients(const struct host *h, const struct preempt_victim *v)
 {
 	const struct preempt_record *r = &v->record;
-	const struct admit_tasks *t = &h->admit->tasks;
+	const struct admit *a = h->admit;
 	struct wire_task_preempt m = {
 		.grace_ms = r->step == PREEMPT_NOTICED ? grace_ms(h) : 0,
 		.delay_ms = r->delay_ms,
@@ -378,7 +378,7 @@ static void tell_clients(const struct host *h, const struct preempt_victim *v)
 	if (!m.what)
 		return;
 	for (unsigned i = 0; i < r->n_tasks; i++)
-		tell_task(t, &v->tasks[i], m);
+		tell_task(a, &v->tasks[i], m);
 	if (r->n_tasks)
 		return;
 	m.bytes = r->bytes > 0 ? (uint64_t)r->bytes : 0;

@@ -169,6 +169,13 @@ int conn_send_object(struct conn *c, uint64_t serial, struct json_object *o, con
 	return r;
 }
 
+const char *conn_why(const struct conn_why *list, int error)
+{
+	while (list->error && list->error != error)
+		list++;
+	return list->text ? list->text : "the daemon is out of memory";
+}
+
 int conn_refuse_user(struct conn *c, uint64_t serial, const char *what)
 {
 	return conn_refuse(c, serial, -EPERM, "%s root and the daemon's own user; you are user %u",

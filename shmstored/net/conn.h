@@ -127,6 +127,15 @@ int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit
 		      uint64_t used, const char *format, ...) __attribute__((format(printf, 7, 8)));
 #define conn_refuse(c, serial, error, ...) \
 	conn_refuse_limit(c, serial, error, WIRE_LIMIT_NONE, 0, 0, __VA_ARGS__)
+/* A list says what errors mean to a client. It ends with error 0: where that has a text, every
+ * other error means that, else that memory is out. */
+struct conn_why {
+	int error;
+	const char *text;
+};
+const char *conn_why(const struct conn_why *list, int error);
+#define conn_refuse_why(c, serial, error, list) \
+	conn_refuse(c, serial, error, "%s", conn_why(list, error))
 /* A document as DATA messages: taken over at once (copied), sent as the client reads.
  * Bounded by the configured limit. */
 int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n);

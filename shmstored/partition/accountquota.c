@@ -28,6 +28,7 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
+#include "part.h"
 #include "reaper.h"
 
 #define WAITS_MAX   16u        /* threads of one process that may wait */
@@ -131,6 +132,18 @@ static void liar(void *arg, struct quota_store *s, const char *what)
 	events_emit(k->account->host->events, EVENT_LIAR, m->path, o);
 }
 
+static bool spill(void *arg, uint64_t bytes)
+{
+	const struct accountquota *k = arg;
+
+	return PART_ANY(k->account, spill, k->account, bytes);
+}
+
+static bool disk_full(void *arg)
+{
+	return accountquota_disk_full(((const struct accountquota *)arg)->account);
+}
+
 static uint64_t now(const struct accountquota *k)
 {
 	return loop_now(k->account->host->loop);
@@ -151,7 +164,7 @@ static void arm(struct accountquota *k)
 {
 	uint64_t deadline = quota_deadline(k->account->quota), soon = now(k) + POLL_NS;
 
-	if ((deadline == UINT64_MAX && !(k->puts && k->puts->puts)) || k->timer.busy)
+	if (deadline == UINT64_MAX || k->timer.busy)
 		return;
 	loop_timer(k->account->host->loop, &k->timer, deadline < soon ? deadline : soon, 0);
 }
@@ -161,16 +174,25 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 int accountquota_open(struct account *a)
 {
 	const struct config *c = a->host->config;
-	struct quota_config config = {
+	const struct createqueue_config puts = {
+		.mode = a->config->queue == CONFIG_QUEUE_HOST ? CREATEQUEUE_HOST
+							      : CREATEQUEUE_FIRST,
+		.grace = a->config->queue_grace_ns ? a->config->queue_grace_ns : UINT64_MAX,
+		.per_client = a->config->queue_per_store,
+		.max_bypass = a->config->queue_max_bypass,
+	};
+	const struct quota_config config = {
 		.epoch = a->host->epoch,
 		.credit = c->credit,
 		.idle_ns = c->credit_idle_ns,
 		.pledge_ns = PLEDGE_NS,
 		.waits_max = WAITS_MAX,
+		.puts = a->config->queue == CONFIG_QUEUE_LIMITS ? NULL : &puts,
 	};
 	struct accountquota *k = calloc(1, sizeof(*k));
-	struct quota_ops ops = {kernel_used, member_credit, member_share, answer, ask, level, liar,
-				k,           kernel_most};
+	struct quota_ops ops = {kernel_used, member_credit, member_share, answer,
+				ask,         level,         liar,         k,
+				kernel_most, spill,         disk_full};
 	int r;
 
 	if (!k)
@@ -186,8 +208,6 @@ int accountquota_open(struct account *a)
 	}
 	a->accountquota = k;
 	r = accountquota_reload(a, NULL);
-	if (r == 0)
-		r = putqueue_new(a, &k->puts);
 	if (r < 0)
 		accountquota_close(a);
 	return r;
@@ -200,25 +220,9 @@ void accountquota_close(struct account *a)
 	if (!k)
 		return;
 	account_survey_cancel(a, &k->survey);
-	k->puts = putqueue_free(k->puts);
 	a->quota = quota_free(a->quota);
 	a->accountquota = NULL;
 	loop_release(a->host->loop, &k->timer, k);
-}
-
-int accountquota_add(struct member *m)
-{
-	struct accountquota *k = m->account->accountquota;
-
-	return quota_add(m->account->quota, m->uid, m->label, m->name, m, now(k), &m->quota);
-}
-
-void accountquota_disconnected(struct member *m)
-{
-	if (!m->quota)
-		return;
-	putqueue_left(m->account->accountquota->puts, m);
-	quota_cancel_all(m->account->quota, m->quota);
 }
 
 void accountquota_remove(struct member *m)
@@ -227,7 +231,6 @@ void accountquota_remove(struct member *m)
 
 	if (!s)
 		return;
-	putqueue_left(m->account->accountquota->puts, m);
 	m->quota = NULL;
 	/* At our end it goes on without us, and by what its page says. */
 	if (m->account->closing)
@@ -281,11 +284,6 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 	}
 }
 
-void accountquota_survey_begins(struct account *a)
-{
-	quota_mark(a->quota);
-}
-
 void accountquota_surveyed(struct account *a, const struct survey *survey)
 {
 	struct survey_label *labels = NULL;
@@ -328,7 +326,6 @@ void accountquota_room(struct account *a)
 	struct accountquota *k = a->accountquota;
 
 	quota_serve(a->quota, now(k));
-	putqueue_pass(k->puts);
 	arm(k);
 }
 
@@ -391,8 +388,7 @@ int accountquota_request(struct member *m, const struct quota_want *want, struct
 	struct quota_want look = *want;
 	int r;
 
-	r = k->puts ? putqueue_request(k->puts, m, want, ret)
-		    : quota_request(a->quota, m->quota, want, now(k), ret);
+	r = quota_request(a->quota, m->quota, want, now(k), ret);
 	if ((r == -ENOSPC || r == -EDQUOT) &&
 	    (quota_unsure(a->quota) || reaper_busy(a) || anybody_ended(a))) {
 		look.look = true;
@@ -403,16 +399,5 @@ int accountquota_request(struct member *m, const struct quota_want *want, struct
 			(void)account_survey(a, &k->survey);
 	}
 	arm(k);
-	return r;
-}
-
-int accountquota_cancel(struct member *m, uint64_t serial)
-{
-	struct accountquota *k = m->account->accountquota;
-	int r;
-
-	r = quota_cancel(m->account->quota, m->quota, serial);
-	if (r == -ENOENT && k->puts)
-		r = putqueue_cancel(k->puts, m, serial);
 	return r;
 }

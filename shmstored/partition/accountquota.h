@@ -13,7 +13,6 @@
 #include <sys/types.h>
 
 #include "account.h"
-#include "createqueue.h"
 #include "quota.h"
 
 struct conn;
@@ -27,12 +26,6 @@ void accountquota_close(struct account *a);
  * (NULL: there was none); limits set at run time stay. */
 int accountquota_reload(struct account *a, const struct config_partition *before);
 
-/* m lives, its page is mapped (m->credit NULL: it is granted nothing); sets m->quota. When found,
- * before it is answered REGISTERED. 0, -errno. */
-int accountquota_add(struct member *m);
-/* Its connection ended, it may live on: its waiting requests end. Call before m->conn is cleared
- * or after, either is fine. */
-void accountquota_disconnected(struct member *m);
 /* It died or closed. Its page is still mapped; clears m->quota. Before a reap
  * of it starts. Idempotent. */
 void accountquota_remove(struct member *m);
@@ -59,9 +52,7 @@ void accountquota_room(struct account *a);
  */
 void accountquota_ask_recycled(struct account *a, uint64_t bytes);
 
-/* In the loop's thread, when a survey is about to be submitted, and when it is
- * published (NULL: it failed). */
-void accountquota_survey_begins(struct account *a);
+/* A survey is published (NULL: it failed). */
 void accountquota_surveyed(struct account *a, const struct survey *survey);
 
 /*
@@ -83,15 +74,15 @@ struct accountquota {
 	struct loop_op timer;
 	struct account_wait survey; /* that we asked for */
 	bool look_again; /* requests came meanwhile that wait for one which begins after them */
-	struct putqueue *puts; /* NULL: puts wait under their limits */
 };
 
 /* The partition's limits and watermarks, where they changed or its size did. */
 int accountquota_apply_partition(struct accountquota *k);
 
-/* As quota_request() and quota_cancel(), of a registered member. */
+/* Has a part that puts could wait for no room on its disk? */
+bool accountquota_disk_full(const struct account *a);
+/* As quota_request(), of a registered member. */
 int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret);
-int accountquota_cancel(struct member *m, uint64_t serial);
 /* A request that waited has ended. */
 void accountquota_answer(struct member *m, uint64_t serial, int error,
 			 const struct quota_answer *a);
@@ -99,46 +90,5 @@ void accountquota_answer(struct member *m, uint64_t serial, int error,
  * can help. As conn_send(). */
 int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,
 			const struct quota_answer *why);
-
-/*
- * Puts of one partition that wait for room by the rules of createqueue.h, where the
- * configuration has it so (partition.queue); else they wait under the limit that holds them back
- * (quota.h). A store's client is the store. Loop's thread only; nothing of it blocks.
- *
- * An object is made in memory and goes to the disk from there, so a put has no place on the disk
- * itself: what the queue calls the fallback gives nothing, and ends the wait. "Spilling" is the
- * disk tier's demotion, "the disk is full" what the tier says.
- */
-
-struct put;
-
-struct putqueue {
-	struct account *account;
-	struct createqueue queue;
-	struct put *puts; /* that wait */
-	bool passing;
-	uint64_t n_now;   /* refused at once: they did not want to wait */
-	uint64_t missing; /* bytes of the largest that did not fit in this pass */
-	uint32_t n_failed;
-};
-
-/* As a->config says. *ret NULL: puts wait under their limits. 0, -ENOMEM. */
-int putqueue_new(struct account *a, struct putqueue **ret);
-/* Waiting puts get no answer. Returns NULL. */
-struct putqueue *putqueue_free(struct putqueue *p);
-
-/*
- * As quota_request(): 0: granted; 1: it waits, and is answered later; -ENOSPC, -EDQUOT with ret;
- * -EMFILE: too many of this store wait; -EINVAL: serial waits already; -EPERM; -ENOMEM. A put that
- * may not wait overtakes only where a waiting one might.
- */
-int putqueue_request(struct putqueue *p, struct member *m, const struct quota_want *want,
-		     struct quota_answer *ret);
-/* -ENOENT: it does not wait. Else it was answered with -ECANCELED. */
-int putqueue_cancel(struct putqueue *p, struct member *m, uint64_t serial);
-/* Its connection ended, or it is gone: its puts wait no more. */
-void putqueue_left(struct putqueue *p, const struct member *m);
-/* Memory may have come free, or time is over. */
-void putqueue_pass(struct putqueue *p);
 
 #endif

@@ -85,17 +85,6 @@ static bool is_as_in(const struct accountquota *k, const struct config_limit *c)
 	return l.hard == c->hard && l.soft == c->soft;
 }
 
-/* NULL: that configuration does not have it. */
-static const struct config_limit *find(const struct config_partition *c, uint32_t kind,
-				       const char *id)
-{
-	for (size_t i = 0; c && i < c->n_limits; i++) {
-		if (c->limits[i].kind == kind && strcmp(c->limits[i].id, id) == 0)
-			return &c->limits[i];
-	}
-	return NULL;
-}
-
 /* Limits that left the configuration return to the default, unless somebody changed them. */
 static int drop_old(struct accountquota *k, const struct config_partition *before)
 {
@@ -105,7 +94,7 @@ static int drop_old(struct accountquota *k, const struct config_partition *befor
 	for (size_t i = 0; before && r == 0 && i < before->n_limits; i++) {
 		const struct config_limit *c = &before->limits[i];
 
-		if (!find(k->account->config, c->kind, c->id) && is_as_in(k, c))
+		if (!config_limit_find(k->account->config, c->kind, c->id) && is_as_in(k, c))
 			r = apply(k, c->kind, c->id, &none);
 	}
 	return r;
@@ -119,7 +108,7 @@ int accountquota_reload(struct account *a, const struct config_partition *before
 
 	for (size_t i = 0; r == 0 && i < config->n_limits; i++) {
 		const struct config_limit *c = &config->limits[i];
-		const struct config_limit *old = find(before, c->kind, c->id);
+		const struct config_limit *old = config_limit_find(before, c->kind, c->id);
 		struct quota_limits l = {c->hard, c->soft, 0}, is = current(k, c->kind, c->id);
 		bool unset = is.hard == QUOTA_DEFAULT && is.soft == QUOTA_DEFAULT;
 
@@ -251,7 +240,7 @@ static int parse_value(const char *value, struct change *io, const struct reason
 static int carry_out(const struct change *c)
 {
 	struct accountquota *k = c->account->accountquota;
-	const struct config_limit *said = find(c->account->config, c->kind, c->id);
+	const struct config_limit *said = config_limit_find(c->account->config, c->kind, c->id);
 	struct quota_limits l = current(k, c->kind, c->id);
 
 	*(c->soft ? &l.soft : &l.hard) = c->bytes != QUOTA_DEFAULT || !said ? c->bytes
@@ -334,9 +323,29 @@ static void say_whose(const struct account *a, const struct quota_answer *why, c
 	}
 }
 
+bool accountquota_disk_full(const struct account *a)
+{
+	return PART_ANY(a, disk_full, a);
+}
+
+static int say_no_disk(const struct account *a, struct conn *c, uint64_t serial,
+		       const struct quota_answer *why)
+{
+	return conn_refuse_limit(c, serial, -ETIMEDOUT, why->limit, why->hard, why->used,
+				 "no room on %s (%" PRIu64 " of %" PRIu64
+				 " bytes are used or granted), and %s: it was not waited for "
+				 "longer; delete objects, or make room on the disk",
+				 a->path, why->used, why->hard,
+				 accountquota_disk_full(a) ? "the disk tier is full"
+							   : "queue-grace is over");
+}
+
 int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,
 			const struct quota_answer *why)
 {
+	/* A put that others held back was never tried: the partition is its limit. */
+	const struct quota_answer untried = {
+		.limit = WIRE_LIMIT_PARTITION, .hard = a->tick.size, .used = a->tick.used};
 	char whose[QUOTA_ID_MAX + WIRE_PATH_MAX + 64];
 	const char *how = error == -ETIMEDOUT ? "no room came in time: " : "";
 
@@ -354,8 +363,12 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 	default:
 		break;
 	}
-	say_whose(a, why, whose, sizeof(whose));
+	if (why->limit == WIRE_LIMIT_NONE)
+		why = &untried;
 	a->host->counters.n_refusals++;
+	if (error == -ENOBUFS)
+		return say_no_disk(a, c, serial, why);
+	say_whose(a, why, whose, sizeof(whose));
 	return conn_refuse_limit(c, serial, error, why->limit, why->hard, why->used,
 				 "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64
 				 " bytes); delete objects, or "

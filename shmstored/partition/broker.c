@@ -71,6 +71,17 @@ static int check_owner(int fd, uid_t uid)
 	return S_ISDIR(st.st_mode) && st.st_uid == uid && !(st.st_mode & 022) ? 0 : -EPERM;
 }
 
+/* Opens the directory, which has to be such a one. -ELOOP, -ENOTDIR: it is none. */
+static int open_own(int at, const char *name, uid_t uid)
+{
+	int fd = beneath_open(at, name, O_RDONLY | O_DIRECTORY),
+	    r = fd < 0 ? fd : check_owner(fd, uid);
+
+	if (r < 0 && fd >= 0)
+		close(fd);
+	return r < 0 ? r : fd;
+}
+
 /* ---- inbox/ ---------------------------------------------------------------------------------- */
 
 /* Puts a fresh directory of ours in the place of what somebody else made there. The old one stays
@@ -86,8 +97,8 @@ static int oust(int partition_fd)
 	snprintf(name, sizeof(name), ".inbox-%016llx", (unsigned long long)number);
 	if (mkdirat(partition_fd, name, 0700) < 0)
 		return -errno;
-	fd = beneath_open(partition_fd, name, O_RDONLY | O_DIRECTORY);
-	r = fd < 0 ? fd : check_owner(fd, geteuid());
+	fd = open_own(partition_fd, name, geteuid());
+	r = fd < 0 ? fd : 0;
 	if (r == 0 && fchmod(fd, 0755) < 0)
 		r = -errno;
 	if (r == 0 && renameat2(partition_fd, name, partition_fd, WIRE_INBOX, RENAME_EXCHANGE) < 0)
@@ -188,24 +199,14 @@ static int make(struct shmstore_partition *p, int root_fd, uid_t uid, const char
 static int open_handoff(int root_fd, uid_t uid, const char *name)
 {
 	char path[48];
-	int r, fd = beneath_open(root_fd, name, O_RDONLY | O_DIRECTORY);
+	int fd = open_own(root_fd, name, uid);
 
 	if (fd < 0)
 		return fd;
-	r = check_owner(fd, uid);
 	close(fd);
-	if (r < 0)
-		return r;
 	snprintf(path, sizeof(path), "%s/handoff", name);
-	fd = beneath_open(root_fd, path, O_RDONLY | O_DIRECTORY);
-	if (fd < 0)
-		return fd == -ELOOP || fd == -ENOTDIR ? -EPERM : fd;
-	r = check_owner(fd, uid);
-	if (r < 0) {
-		close(fd);
-		return r;
-	}
-	return fd;
+	fd = open_own(root_fd, path, uid);
+	return fd == -ELOOP || fd == -ENOTDIR ? -EPERM : fd;
 }
 
 int inbox_open(struct shmstore_partition *p, int partition_fd, uid_t uid, int *ret_fd,

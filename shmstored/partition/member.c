@@ -269,7 +269,8 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 	m->path = strdup(path);
 	r = m->path ? fill(m, fd, write, st, &head) : -ENOMEM;
 	if (r == 0)
-		r = accountquota_add(m);
+		r = quota_add(a->quota, m->uid, m->label, m->name, m, loop_now(a->host->loop),
+			      &m->quota);
 	if (r == 0)
 		r = add(a, m);
 	if (r < 0) {
@@ -358,7 +359,9 @@ static void disconnect(struct member *m)
 
 	if (!c)
 		return;
-	accountquota_disconnected(m);
+	/* Its waiting requests end; it may live on. */
+	if (m->quota)
+		quota_cancel_all(m->account->quota, m->quota);
 	PART_EACH(m->account, left, m);
 	m->conn = NULL;
 	conn_off_end(c, &m->end);

@@ -15,7 +15,6 @@
 #include <sys/types.h>
 
 #include "conn.h"
-#include "createqueue.h"
 #include "hash.h"
 #include "loop.h"
 #include "pagewords.h"
@@ -47,7 +46,6 @@ struct member {
 	struct quota_store *quota;
 	const struct survey_store *found;    /* by the last survey; NULL: it came later */
 	struct arbguest *arb;                /* NULL = it asked the arbiter for nothing so far */
-	struct createqueue_client puts;      /* accountquota.h */
 	struct stages_session *stage;        /* NULL = it asked for no stage so far */
 	int64_t registered_ns;               /* CLOCK_REALTIME; 0 = not registered */
 	struct shmstore_counters last;       /* as copied by the last tick */

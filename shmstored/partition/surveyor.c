@@ -434,7 +434,7 @@ static int begin(struct account *a, bool idle)
 		.worker = idle ? SCANNER_IDLE : SCANNER_ASKED, .run = run, .done = done};
 	a->waits = NULL;
 	a->running = s;
-	accountquota_survey_begins(a);
+	quota_mark(a->quota);
 	scanner_submit(a->host->scanner, &s->job);
 	return 0;
 }

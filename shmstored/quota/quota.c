@@ -3,9 +3,7 @@
  * quota.c: the calls of quota.h, put together of quota_group.c, _credit.c, _base.c, _queue.c,
  * and _tell.c (quota_core.h says which is what).
  *
- * One thread. Memory is allocated when a store comes (with room for its waits) and when a
- * group does; a request allocates nothing. Of a page, the daemon's half is written here, but
- * for asked_n and asked_bytes.
+ * One thread. Of a page, the daemon's half is written here, but for asked_n and asked_bytes.
  */
 #include "quota.h"
 
@@ -135,16 +133,13 @@ const char *quota_kind_name(enum wire_limit kind)
 
 static bool tell_wait(struct quota *q)
 {
-	struct quota_wait *w = q->done;
-	struct quota_answer a;
-	uint64_t serial;
+	struct quota_wait *w = q->done, ended;
 
 	if (!w)
 		return false;
-	a = w->answer;
-	serial = w->want.serial;
+	ended = *w;
 	quota_queue_forget(q, w);
-	q->ops.answer(q->ops.arg, w->store, serial, w->error, &a);
+	q->ops.answer(q->ops.arg, ended.store, ended.want.serial, ended.error, &ended.answer);
 	return true;
 }
 
@@ -211,6 +206,8 @@ int quota_new(const struct quota_config *config, const struct quota_ops *ops, st
 		free(q);
 		return -ENOMEM;
 	}
+	if (config->puts)
+		quota_put_init(q);
 	*ret = q;
 	return 0;
 }
@@ -224,6 +221,7 @@ struct quota *quota_free(struct quota *q)
 	while (q->partition->stores) {
 		struct quota_store *s = q->partition->stores;
 
+		quota_cancel_all(q, s);
 		QUOTA_EACH_OF(g_of, s)
 			quota_group_leave(g_of, s);
 		free(s);
@@ -300,7 +298,7 @@ int quota_limit_get(struct quota *q, enum wire_limit kind, const char *id, struc
 int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, void *user,
 	      uint64_t now_ns, struct quota_store **ret)
 {
-	struct quota_store *s = calloc(1, sizeof(*s) + q->config.waits_max * sizeof(s->pool[0]));
+	struct quota_store *s = calloc(1, sizeof(*s));
 	struct quota_group *groups[QUOTA_KINDS] = {NULL};
 	char id[16];
 
@@ -319,8 +317,6 @@ int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, v
 	}
 	s->user = user;
 	s->active_ns = now_ns;
-	for (uint32_t i = 0; i < q->config.waits_max; i++)
-		s->pool[i].store = s;
 	s->credit = q->ops.credit(q->ops.arg, s);
 	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
 		if (groups[kind])
@@ -342,7 +338,7 @@ uint64_t quota_outstanding(const struct quota_store *s)
 	return s->out;
 }
 
-static void drop(struct quota *q, struct quota_store *s)
+void quota_forget(struct quota *q, struct quota_store *s)
 {
 	quota_cancel_all(q, s);
 	if (q->victim == s)
@@ -361,14 +357,9 @@ void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
 	/* After base: a look in between counts the bytes twice, not never. */
 	if (s->credit)
 		atomic_fetch_or_explicit(&s->credit->flags, WIRE_CREDIT_GONE, memory_order_release);
-	drop(q, s);
+	quota_forget(q, s);
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);
-}
-
-void quota_forget(struct quota *q, struct quota_store *s)
-{
-	drop(q, s);
 }
 
 static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool counts,
@@ -378,21 +369,21 @@ static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_
 	return quota_queue_name(q, s, held, ret);
 }
 
-static int request(struct quota *q, struct quota_store *s, const struct quota_want *want,
-		   uint64_t now_ns, struct quota_answer *ret)
+int quota_try(struct quota *q, struct quota_store *s, const struct quota_want *want,
+	      struct quota_answer *ret)
 {
-	struct quota_wait *w;
 	uint64_t lack;
 	uint32_t held;
+	int r;
 
-	q->now_ns = now_ns;
+	*ret = (struct quota_answer){0};
 	quota_credit_read(q, s);
 	if (!s->credit || s->liar)
 		return -EPERM;
-	quota_credit_active(s, true, now_ns);
+	quota_credit_active(s, true, q->now_ns);
 	/* Waiting requests may have room by now. */
 	if (quota_queue_held(s))
-		quota_queue_walk(q, now_ns);
+		quota_queue_walk(q, q->now_ns);
 	lack = quota_credit_lack(s, want->need);
 	held = lack ? quota_queue_never(s, want->need) : 0;
 	if (held)
@@ -402,11 +393,10 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 		return 0;
 	if (!want->wait && !want->look)
 		return refuse(q, s, held, lack, !want->probe, ret);
-	w = quota_queue_find(q, s, 0);
-	if (!w)
-		return -EMFILE;
+	r = quota_queue_add(q, s, want, held);
+	if (r < 0)
+		return r;
 	quota_queue_note(q, s, held, lack, false);
-	quota_queue_add(q, w, want, held);
 	quota_ask_walk(q, false);
 	return 1;
 }
@@ -414,21 +404,21 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want,
 		  uint64_t now_ns, struct quota_answer *ret)
 {
-	struct quota_answer a = {0};
 	int r;
 
 	if (!want->serial || !want->need || want->need > WIRE_GRANT_MAX ||
-	    quota_queue_find(q, s, want->serial))
+	    quota_queue_find(s, want->serial))
 		return -EINVAL;
-	r = request(q, s, want, now_ns, &a);
-	*ret = a;
+	q->now_ns = now_ns;
+	r = q->config.puts && !want->look ? quota_put_request(q, s, want, ret)
+					  : quota_try(q, s, want, ret);
 	quota_tell(q);
 	return r;
 }
 
 int quota_cancel(struct quota *q, struct quota_store *s, uint64_t serial)
 {
-	struct quota_wait *w = serial ? quota_queue_find(q, s, serial) : NULL;
+	struct quota_wait *w = quota_queue_find(s, serial);
 
 	if (!w)
 		return -ENOENT;
@@ -439,16 +429,16 @@ int quota_cancel(struct quota *q, struct quota_store *s, uint64_t serial)
 
 void quota_cancel_all(struct quota *q, struct quota_store *s)
 {
-	for (uint32_t i = 0; i < q->config.waits_max; i++) {
-		if (s->pool[i].want.serial)
-			quota_queue_forget(q, &s->pool[i]);
-	}
+	while (s->waits)
+		quota_queue_forget(q, s->waits);
 }
 
 void quota_serve(struct quota *q, uint64_t now_ns)
 {
 	if (q->queue)
 		quota_queue_walk(q, now_ns);
+	q->now_ns = now_ns;
+	quota_put_pass(q);
 	quota_tell(q);
 }
 
@@ -467,7 +457,15 @@ uint64_t quota_deadline(const struct quota *q)
 	for (const struct quota_wait *w = q->queue; w; w = w->next)
 		if (w->want.deadline_ns < first)
 			first = w->want.deadline_ns;
+	for (const struct createqueue_request *r = q->puts.waiting; r; r = r->next)
+		if (r->deadline < first)
+			first = r->deadline;
 	return first;
+}
+
+const struct createqueue *quota_puts(const struct quota *q)
+{
+	return q->config.puts ? &q->puts : NULL;
 }
 
 void quota_tick(struct quota *q, uint64_t now_ns)

@@ -16,6 +16,11 @@
  * Requests that wait are served in the order of their arrival; one that a limit holds back holds
  * back the later ones under the same limit, and no others. Unspent credit is taken back from other
  * stores when a request needs it: idle stores first.
+ *
+ * Where the configuration has it so, they wait by the rules of createqueue.h instead. An object is
+ * made in memory and goes to the disk from there, so a put has no place on the disk itself: what
+ * that queue calls the fallback gives nothing, and ends the wait. "Spilling" is the disk tier's
+ * demotion, "the disk is full" what the tier says.
  */
 #ifndef QUOTA_H
 #define QUOTA_H
@@ -24,6 +29,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "createqueue.h"
 #include "pagewords.h"
 #include "wire.h"
 
@@ -66,7 +72,8 @@ struct quota_ops {
 	struct wire_credit *(*credit)(void *arg, struct quota_store *s);
 	/* As its ledger says. */
 	void (*share)(void *arg, struct quota_store *s, struct quota_share *ret);
-	/* A request that waited has ended: granted (error 0), or refused. */
+	/* A request that waited has ended: granted (error 0), or refused; by -ENOBUFS where it had
+	 * no room on the disk either (createqueue.h). */
 	void (*answer)(void *arg, struct quota_store *s, uint64_t serial, int error,
 		       const struct quota_answer *a);
 	/* Asks a store to give bytes back (asked_n, asked_bytes of its page are this
@@ -80,6 +87,10 @@ struct quota_ops {
 	/* More than that nobody uses, by the kernel's count, now; UINT64_MAX, or NULL: it does not
 	 * say. As used it must not call back. */
 	uint64_t (*most)(void *arg);
+	/* Of puts that wait by createqueue.h. Makes room for so many bytes, 0: none, only asks;
+	 * true: it is under way. Is the disk full that it would need? */
+	bool (*spill)(void *arg, uint64_t bytes);
+	bool (*disk_full)(void *arg);
 };
 
 struct quota_config {
@@ -90,6 +101,8 @@ struct quota_config {
 	/* what a request needed is not taken back for so long: who got it is about to charge it */
 	uint64_t pledge_ns;
 	uint32_t waits_max; /* requests of one store that may wait */
+	/* in ns; NULL: requests wait under the limit that holds them back */
+	const struct createqueue_config *puts;
 };
 
 int quota_new(const struct quota_config *config, const struct quota_ops *ops, struct quota **ret);
@@ -159,8 +172,9 @@ bool quota_stale(const struct quota *q);
 /*
  * A request. 0: granted, ret->granted is the page's new total and ret->bytes what was added (0:
  * what was there is enough). 1: it waits (deadline_ns; ops.answer ends it). -ENOSPC, -EDQUOT:
- * refused, with the limit that refused it. -EINVAL (need is 0 or more than WIRE_GRANT_MAX; serial
- * waits already), -EMFILE (too many wait), -EPERM (a liar, or a store without a page).
+ * refused, with the limit that refused it; none: others were before it. -EINVAL (need is 0 or more
+ * than WIRE_GRANT_MAX; serial waits already), -EMFILE (too many wait), -ENOMEM, -EPERM (a liar, or
+ * a store without a page). A request that may not wait overtakes only where a waiting one might.
  */
 struct quota_want {
 	uint64_t serial, need, ahead;
@@ -186,6 +200,8 @@ void quota_tick(struct quota *q, uint64_t now_ns);
 void quota_serve(struct quota *q, uint64_t now_ns);
 /* When the next deadline is (CLOCK_MONOTONIC ns; UINT64_MAX: nothing waits). */
 uint64_t quota_deadline(const struct quota *q);
+/* The puts that wait by createqueue.h; NULL: they wait under their limits. */
+const struct createqueue *quota_puts(const struct quota *q);
 
 /* Each limit that is set or in use. */
 int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg);

@@ -49,13 +49,19 @@ struct quota_group {
 
 struct quota_wait {
 	struct quota_wait *prev, *next; /* in the queue, or among the done */
+	struct quota_wait *prev_of, *next_of;
 	struct quota_store *store;
 	struct quota_want want; /* look: refused, not timed out, at the deadline */
-	bool queued;
+	enum {
+		QUOTA_DONE,
+		QUOTA_QUEUED,
+		QUOTA_PUT
+	} is;
+	struct createqueue_request at; /* of a put */
 	uint32_t held;    /* bits of enum wire_limit: those that it closes for who comes later */
 	uint32_t natural; /* those that hold it back */
 	uint32_t turns;   /* how often another limit than before held it back */
-	int error;        /* once done, with the answer */
+	int error;        /* once done, with the answer; of a put: of the last attempt */
 	struct quota_answer answer;
 };
 
@@ -86,7 +92,9 @@ struct quota_store {
 	bool ask; /* want is to be told */
 	struct quota_share share;
 	uint64_t part[2];         /* of the pools and objects that are asked for now */
-	struct quota_wait pool[]; /* config.waits_max; serial 0: free */
+	struct quota_wait *waits; /* a list */
+	uint32_t n_queued;
+	struct createqueue_client puts;
 };
 
 struct quota {
@@ -96,6 +104,10 @@ struct quota {
 	struct quota_group *partition;
 	struct quota_limits defaults[QUOTA_KINDS];
 	struct quota_wait *queue, *done; /* lists */
+	struct createqueue puts;
+	bool passing;
+	uint64_t missing;  /* bytes of the largest put that did not fit in this pass */
+	uint32_t n_failed; /* of its attempts */
 	uint64_t walk;
 	uint64_t now_ns; /* of the call that is made */
 	uint64_t n_marks, n_books;
@@ -184,16 +196,23 @@ uint32_t quota_queue_grant(struct quota *q, struct quota_store *s, const struct 
 			   uint32_t held, struct quota_answer *ret);
 /* Bits of the limits of s under which somebody waits already. */
 uint32_t quota_queue_held(const struct quota_store *s);
-/* w is a free one of s. */
-void quota_queue_add(struct quota *q, struct quota_wait *w, const struct quota_want *want,
-		     uint32_t held);
+/* 0, -EMFILE, -ENOMEM. */
+int quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		    uint32_t held);
 void quota_queue_walk(struct quota *q, uint64_t now_ns);
 /* Ends a wait: error 0 with granted and bytes set, else with limit. */
 void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t held);
-/* Gives the wait's memory back to its store, wherever it is listed. */
+/* Frees the wait, wherever it is listed. */
 void quota_queue_forget(struct quota *q, struct quota_wait *w);
-/* The one of s that waits under that serial; 0: a free one. NULL: there is none. */
-struct quota_wait *quota_queue_find(const struct quota *q, struct quota_store *s, uint64_t serial);
+/* The one of s that waits under that serial. NULL: there is none. */
+struct quota_wait *quota_queue_find(const struct quota_store *s, uint64_t serial);
+/* As quota_request(), where puts wait by createqueue.h. */
+int quota_put_request(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		      struct quota_answer *ret);
+/* Memory may have come free, or time is over. */
+void quota_put_pass(struct quota *q);
+/* Makes the queue that q->config.puts says. */
+void quota_put_init(struct quota *q);
 /* Limits under which need bytes can never be. */
 uint32_t quota_queue_never(const struct quota_store *s, uint64_t need);
 /* Fills in the limit that is named to people, of those in held, if any; how much of it is used.
@@ -208,5 +227,8 @@ void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uin
 
 /* Calls the callbacks for what was noted meanwhile. */
 void quota_tell(struct quota *q);
+/* As quota_request(), under the limits, at q->now_ns; nobody is told. */
+int quota_try(struct quota *q, struct quota_store *s, const struct quota_want *want,
+	      struct quota_answer *ret);
 
 #endif

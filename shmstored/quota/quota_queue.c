@@ -11,13 +11,23 @@
  * Room is made out of credit that other stores have not charged: of idle ones all, of those at work
  * what is missing, each in its turn; and only where it suffices. A store keeps a fresh grant for a
  * moment: else a large request would lose to small ones behind it, over and over.
+ *
+ * Puts that wait by createqueue.h do not stand in this queue. Each of their attempts is a request
+ * that does not wait.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <utlist.h>
 
+#include "macros.h"
 #include "quota_core.h"
 
-#define TURNS 4u
+#define TURNS       4u
+/* attempts of one pass that fail: each looks at all stores. Later puts wait for the next pass */
+#define FAILED_MOST 32u
+
+/* In this order limits are looked at, and named to people. */
+static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL, WIRE_LIMIT_PARTITION};
 
 static uint32_t bit(enum wire_limit kind)
 {
@@ -83,9 +93,6 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
  */
 static uint32_t make_room(struct quota *q, struct quota_store *s, uint64_t lack)
 {
-	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL,
-						WIRE_LIMIT_PARTITION};
-
 	if (!over(q, s, lack))
 		return 0;
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
@@ -176,48 +183,75 @@ static void count_waiting(const struct quota_wait *w, uint32_t n)
 		g->n_waiting += n;
 }
 
-void quota_queue_add(struct quota *q, struct quota_wait *w, const struct quota_want *want,
-		     uint32_t held)
+static struct quota_wait *new_wait(struct quota_store *s, const struct quota_want *want)
 {
-	*w = (struct quota_wait){.store = w->store, .want = *want, .queued = true, .natural = held};
+	struct quota_wait *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->store = s;
+	w->want = *want;
+	DL_APPEND2(s->waits, w, prev_of, next_of);
+	return w;
+}
+
+int quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		    uint32_t held)
+{
+	struct quota_wait *w;
+
+	if (s->n_queued >= q->config.waits_max)
+		return -EMFILE;
+	w = new_wait(s, want);
+	if (!w)
+		return -ENOMEM;
 	w->want.look = want->look && !want->wait;
+	w->natural = held;
+	w->is = QUOTA_QUEUED;
+	s->n_queued++;
 	DL_APPEND(q->queue, w);
 	count_waiting(w, 1);
 	hold(w, held);
+	return 0;
 }
 
+/* It waits no more. */
 static void unqueue(struct quota *q, struct quota_wait *w)
 {
-	hold(w, 0);
-	count_waiting(w, UINT32_MAX);
-	DL_DELETE(q->queue, w);
-	w->queued = false;
+	if (w->is == QUOTA_QUEUED) {
+		hold(w, 0);
+		count_waiting(w, UINT32_MAX);
+		w->store->n_queued--;
+		DL_DELETE(q->queue, w);
+	} else {
+		createqueue_drop(&q->puts, &w->at);
+	}
+	w->is = QUOTA_DONE;
 }
 
 void quota_queue_forget(struct quota *q, struct quota_wait *w)
 {
-	if (w->queued)
-		unqueue(q, w);
-	else
+	if (w->is == QUOTA_DONE)
 		DL_DELETE(q->done, w);
-	w->want.serial = 0;
+	else
+		unqueue(q, w);
+	DL_DELETE2(w->store->waits, w, prev_of, next_of);
+	free(w);
 }
 
-struct quota_wait *quota_queue_find(const struct quota *q, struct quota_store *s, uint64_t serial)
+struct quota_wait *quota_queue_find(const struct quota_store *s, uint64_t serial)
 {
-	for (struct quota_wait *w = s->pool; w < s->pool + q->config.waits_max; w++) {
-		/* A wait that is over keeps its serial until it is told. */
-		if (w->want.serial == serial && w->queued == (serial != 0))
-			return w;
-	}
-	return NULL;
+	struct quota_wait *w = s->waits;
+
+	/* A wait that is over is listed until it is told. */
+	while (w && (w->want.serial != serial || w->is == QUOTA_DONE))
+		w = w->next_of;
+	return w;
 }
 
 int quota_queue_name(struct quota *q, const struct quota_store *s, uint32_t held,
 		     struct quota_answer *ret)
 {
-	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL,
-						WIRE_LIMIT_PARTITION};
 	const enum wire_limit *limit = order;
 	const struct quota_group *g;
 
@@ -329,4 +363,127 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 		else
 			close_limits(q, w, held);
 	}
+}
+
+/* ---- puts that wait by createqueue.h --------------------------------------------------------- */
+
+/* A request that is above its limit even where nothing else is used. */
+static bool is_beyond(const struct quota_want *want, const struct quota_answer *a)
+{
+	return a->hard && want->need > a->hard;
+}
+
+/* Of a put that was refused for so much: may it have room later? */
+static bool may_fit(const struct quota_want *want, int error, const struct quota_answer *a)
+{
+	return (error == -ENOSPC || error == -EDQUOT) && !is_beyond(want, a);
+}
+
+static enum createqueue_got attempt(void *arg, struct createqueue_request *r, bool fallback)
+{
+	struct quota *q = arg;
+	struct quota_wait *w = CONTAINER_OF(r, quota_wait, at);
+	struct quota_want want = w->want;
+
+	if (fallback || q->n_failed >= FAILED_MOST)
+		return CREATEQUEUE_NO_ROOM;
+	want.wait = false;
+	want.probe = w->want.wait;
+	w->error = quota_try(q, w->store, &want, &w->answer);
+	if (!w->error)
+		return CREATEQUEUE_GOT;
+	if (!may_fit(&want, w->error, &w->answer))
+		return CREATEQUEUE_REFUSED;
+	q->n_failed++;
+	if (want.need > q->missing)
+		q->missing = want.need;
+	return CREATEQUEUE_NO_ROOM;
+}
+
+static bool is_disk_full(void *arg)
+{
+	const struct quota *q = arg;
+
+	return q->ops.disk_full(q->ops.arg);
+}
+
+/* One at a time: the one under way may suffice. After a failure the tier rests by itself. */
+static bool spill(void *arg)
+{
+	const struct quota *q = arg;
+
+	return q->ops.spill(q->ops.arg, 0) || q->ops.spill(q->ops.arg, q->missing);
+}
+
+void quota_put_init(struct quota *q)
+{
+	const struct createqueue_ops ops = {attempt, is_disk_full, spill, q};
+
+	createqueue_init(&q->puts, q->config.puts, &ops);
+	q->config.puts = &q->puts.config;
+}
+
+void quota_put_pass(struct quota *q)
+{
+	struct createqueue_request *r;
+
+	if (q->passing || !q->puts.waiting)
+		return;
+	q->passing = true;
+	q->missing = q->n_failed = 0;
+	createqueue_process(&q->puts, q->now_ns);
+	while ((r = q->puts.ended)) {
+		struct quota_wait *w = CONTAINER_OF(r, quota_wait, at);
+
+		if (w->want.wait && r->result == CREATEQUEUE_OUT_OF_DISK)
+			w->error = -ENOBUFS;
+		else if (w->want.wait && r->result == CREATEQUEUE_TIMED_OUT)
+			w->error = -ETIMEDOUT;
+		unqueue(q, w);
+		DL_APPEND(q->done, w);
+	}
+	q->passing = false;
+}
+
+/* Of one that does not wait, after the pass. */
+static int take_now(struct quota *q, struct quota_wait *w, struct quota_answer *ret)
+{
+	bool pending = w->is == QUOTA_PUT;
+	int error = w->error;
+
+	*ret = w->answer;
+	quota_queue_forget(q, w);
+	/* The queue does not know that it did not wait. */
+	q->puts.counts.dropped -= pending;
+	q->puts.counts.refused += pending;
+	return error;
+}
+
+int quota_put_request(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		      struct quota_answer *ret)
+{
+	struct quota_want once = *want;
+	struct quota_wait *w;
+	int r;
+
+	if (!q->puts.waiting) {
+		once.wait = false;
+		once.probe = want->wait;
+		r = quota_try(q, s, &once, ret);
+		if (!want->wait || !may_fit(want, r, ret))
+			return r;
+	}
+	*ret = (struct quota_answer){0};
+	w = new_wait(s, want);
+	if (!w)
+		return -ENOMEM;
+	/* Until it is tried: others hold it back. */
+	w->error = -ENOSPC;
+	w->is = QUOTA_PUT;
+	if (!createqueue_add(&q->puts, &w->at, &s->puts, want->deadline_ns, q->now_ns)) {
+		quota_queue_forget(q, w);
+		return -EMFILE;
+	}
+	quota_put_pass(q);
+	return want->wait ? 1 : take_now(q, w, ret);
 }

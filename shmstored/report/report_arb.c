@@ -196,9 +196,9 @@ void report_arbiter(const struct report_view *v, struct account *a, struct json_
 	l.list = jsonmake_child(o, "pools", jsonmake_new_list());
 	arb_each_pool(a->arb->core, add_pool, &l);
 	l.list = jsonmake_child(o, "tasks", jsonmake_new_list());
-	arb_each_task(a->arb->core, false, add_task, &l);
+	arb_each_task(a->arb->core, add_task, &l);
 	l.list = jsonmake_child(o, "contexts", jsonmake_new_list());
-	arb_each_context(a->arb->core, l.now_ns, add_context, &l);
+	arb_each_context(a->arb->core, add_context, &l);
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */
@@ -237,7 +237,7 @@ void report_arb_log(const struct report_view *v, struct account *a, struct json_
 	l.boottime_ns = (int64_t)(clock_ns(CLOCK_BOOTTIME) - clock_ns(CLOCK_MONOTONIC));
 	arb_log(a->arb->core, 0, add_transition, &l);
 	l.list = jsonmake_child(o, "ended", jsonmake_new_list());
-	arb_each_task(a->arb->core, true, add_task, &l);
+	arb_each_ended(a->arb->core, add_task, &l);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -284,7 +284,7 @@ void report_arb_status(const struct account *a, struct json_object *o)
 	o = jsonmake_child(o, "arbiter", jsonmake_new());
 	fields_add(o, of_arbiter, &r);
 	list = jsonmake_child(o, "states", jsonmake_new());
-	arb_each_context(a->arb->core, arb_now(a->arb), count_state, &states);
+	arb_each_context(a->arb->core, count_state, &states);
 	for (size_t i = 0; i < sizeof(at_rest) / sizeof(at_rest[0]); i++)
 		jsonmake_u64(list, arb_state_name(at_rest[i]), states.n[at_rest[i]]);
 }

@@ -106,7 +106,7 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 
 	admit_books(a, &b);
 	fields_add(o, of_line, &b);
-	for (const struct admit_task *k = a->tasks.all; k && n < TASKS_SHOWN; k = k->hh.next) {
+	for (const struct admit_task *k = a->tasks; k && n < TASKS_SHOWN; k = k->hh.next) {
 		if (!report_may_see(v, k->uid))
 			continue;
 		task_part(v, k, jsonmake_append(list, jsonmake_new()));
@@ -220,12 +220,8 @@ static void stage_part(const struct config_stage *c, struct json_object *o)
 	ratio_part(o, "private_ratio_ppm", c->rules.private_ratio);
 	ratio_part(o, "shared_ratio_ppm", c->rules.shared_ratio);
 	ratio_part(o, "fallen_threshold_ppm", c->rules.fallen_threshold);
-	jsonmake_i64(o, "whole_shared_div", c->rules.whole_shared_div);
-	jsonmake_i64(o, "wait_ms", c->rules.wait_ms);
-	if (c->cap)
-		jsonmake_u64(o, "cap", c->cap);
-	else
-		jsonmake_null(o, "cap");
+	fields_of(o, c, FIELD(rules.whole_shared_div, "whole_shared_div"),
+		  FIELD(rules.wait_ms, "wait_ms"), FIELD_AS(FIELD_ID, cap, "cap"));
 }
 
 struct profile_list {

@@ -188,14 +188,6 @@ bool report_may_see_limit(const struct report_view *v, const struct account *a,
 	return is_of_own_store(v, a, q);
 }
 
-static void bytes_or_none(struct json_object *o, const char *name, uint64_t bytes)
-{
-	if (bytes)
-		jsonmake_u64(o, name, bytes);
-	else
-		jsonmake_null(o, name);
-}
-
 static int add_line(const struct quota_line *q, void *arg)
 {
 	struct lines *l = arg;
@@ -212,33 +204,31 @@ static int add_line(const struct quota_line *q, void *arg)
 /* Puts that wait by createqueue.h; null: they wait under their limits. */
 static void queue_part(const struct report_view *v, const struct account *a, struct json_object *o)
 {
-	const struct putqueue *p = a->accountquota ? a->accountquota->puts : NULL;
-	struct createqueue_counts counts;
+	const struct createqueue *q = a->quota ? quota_puts(a->quota) : NULL;
 
-	if (!p) {
+	if (!q) {
 		jsonmake_null(o, "queue");
 		return;
 	}
-	counts = p->queue.counts;
-	/* It does not know that they did not wait. */
-	counts.dropped -= p->n_now;
-	counts.refused += p->n_now;
 	o = jsonmake_child(o, "queue", jsonmake_new());
-	jsonmake_text(o, "mode", p->queue.config.mode == CREATEQUEUE_HOST ? "host" : "first");
-	fields_of(o, &counts, SAME(waiting), PLACE("oldest_wait_seconds"), FIELD(calls, "attempts"),
-		  FIELD(created, "granted"), SAME(refused), FIELD(out_of_disk, "no_disk"),
-		  SAME(timed_out), FIELD(dropped, "left"));
+	jsonmake_text(o, "mode", q->config.mode == CREATEQUEUE_HOST ? "host" : "first");
+	fields_of(o, &q->counts, SAME(waiting), PLACE("oldest_wait_seconds"),
+		  FIELD(calls, "attempts"), FIELD(created, "granted"), SAME(refused),
+		  FIELD(out_of_disk, "no_disk"), SAME(timed_out), FIELD(dropped, "left"));
 	jsonmake_seconds(o, "oldest_wait_seconds",
-			 (int64_t)createqueue_oldest_ms(&p->queue, v->mono_ns / 1000000) * 1000000);
+			 q->waiting ? (int64_t)(v->mono_ns - q->waiting->added) : 0);
 }
 
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	struct lines l = {.view = v, .account = a};
+	const struct {
+		uint64_t low, high;
+	} marks = {config_watermark(a->config->watermark_low, a->tick.size),
+		   config_watermark(a->config->watermark_high, a->tick.size)};
 
-	bytes_or_none(o, "watermark_low", config_watermark(a->config->watermark_low, a->tick.size));
-	bytes_or_none(o, "watermark_high",
-		      config_watermark(a->config->watermark_high, a->tick.size));
+	fields_of(o, &marks, FIELD_AS(FIELD_ID, low, "watermark_low"),
+		  FIELD_AS(FIELD_ID, high, "watermark_high"));
 	l.list = jsonmake_child(o, "limits", jsonmake_new_list());
 	if (a->quota)
 		quota_each(a->quota, add_line, &l);

@@ -44,15 +44,11 @@ static int (*const handlers[WIRE_ARB_OP_END])(struct arbrequest *q) = {
 	[WIRE_ARB_STATE] = arbstate_make,       [WIRE_ARB_STATS] = arbstate_make,
 };
 
-static int refuse(struct conn *c, uint64_t serial, int error)
-{
-	if (error == -EMFILE)
-		return conn_refuse(c, serial, error,
-				   "too many contexts, tasks, pools or reservations of one store: "
-				   "end some, or raise arbiter.max-contexts, max-tasks, max-pools "
-				   "or max-reservations in shmstored.conf");
-	return conn_refuse(c, serial, error, "the daemon is out of memory");
-}
+static const struct conn_why refused[] = {
+	{-EMFILE,
+	 "too many contexts, tasks, pools or reservations of one store: end some, or raise "
+	 "arbiter.max-contexts, max-tasks, max-pools or max-reservations in shmstored.conf"},
+	{0, NULL}};
 
 static int answer(struct arbrequest *q, struct conn *c, int outcome)
 {
@@ -67,7 +63,7 @@ static int answer(struct arbrequest *q, struct conn *c, int outcome)
 	if (outcome == ARB_PENDING || (outcome == ARB_OK && q->w->flags & WIRE_ARB_QUIET))
 		return CONN_OK;
 	if (outcome < 0)
-		return refuse(c, q->serial, outcome);
+		return conn_refuse_why(c, q->serial, outcome, refused);
 	if (outcome == ARB_TOOBIG)
 		snprintf(why, sizeof(why),
 			 "%" PRIu64 " bytes are more than the pool's capacity of %" PRIu64,
@@ -102,7 +98,7 @@ DISPATCH_HANDLER(arb)
 		return refuse_off(c, serial);
 	q.client = arbhost_guest(h, m);
 	if (!q.client)
-		return refuse(c, serial, -ENOMEM);
+		return conn_refuse_why(c, serial, -ENOMEM, refused);
 	outcome = handlers[body->op] ? handlers[body->op](&q) : ARB_INVALID;
 	r = answer(&q, c, outcome);
 	free(q.text);
@@ -132,7 +128,7 @@ static struct arb_message admin_message(const struct wire_arb_admin *w, const st
 		break;
 	}
 	/* Contexts and tasks are numbered apart. */
-	if (!(w->flags & WIRE_ARB_ADMIN_TASK) && arb_context(core, w->target, UINT64_MAX, &i))
+	if (!(w->flags & WIRE_ARB_ADMIN_TASK) && arb_context(core, w->target, &i))
 		m.context = w->target;
 	else
 		m.task = w->target;
@@ -191,7 +187,7 @@ DISPATCH_HANDLER(arb_admin)
 	r = arbstep_do(a->arb, &m);
 	arbhost_settle(a->arb);
 	if (r < 0)
-		return refuse(c, serial, r);
+		return conn_refuse_why(c, serial, r, refused);
 	if (r != ARB_OK)
 		return conn_refuse(c, serial, -EINVAL,
 				   "%s has no such context or task, or it does not take that",

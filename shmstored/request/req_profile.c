@@ -37,6 +37,11 @@ static int estimate(struct conn *c, uint64_t serial, const struct profile_name *
 	return conn_send(c, WIRE_PROFILED, serial, &body, NULL, 0);
 }
 
+static const struct conn_why not_begun[] = {
+	{-EMFILE, "too many tasks of one client run: end some first"},
+	{-EEXIST, "a task with this number runs already"},
+	{0, NULL}};
+
 static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, char *tail)
 {
 	struct profile_name name;
@@ -46,26 +51,20 @@ static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, 
 		return conn_refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	if (w->op == WIRE_PROFILE_BEGIN)
 		r = profiletasks_begin(c->host->profiletasks, c, w->task, &name);
-	if (r == -EMFILE)
-		return conn_refuse(c, serial, r,
-				   "too many tasks of one client run: end some first");
 	if (r < 0)
-		return conn_refuse(c, serial, r,
-				   r == -EEXIST ? "a task with this number runs already"
-						: "the daemon is out of memory");
+		return conn_refuse_why(c, serial, r, not_begun);
 	return estimate(c, serial, &name, w);
 }
 
 static int done(struct conn *c, uint64_t serial, const struct wire_profile *w, int r)
 {
+	static const struct conn_why not_ended[] = {{-ENOENT, "no task with this number runs"},
+						    {-EMFILE, "too many users have a profile"},
+						    {0, NULL}};
 	static const struct wire_profiled nothing;
 
-	if (r == -ENOENT)
-		return conn_refuse(c, serial, r, "no task with this number runs");
-	if (r == -EMFILE)
-		return conn_refuse(c, serial, r, "too many users have a profile");
 	if (r < 0)
-		return conn_refuse(c, serial, r, "the daemon is out of memory");
+		return conn_refuse_why(c, serial, r, not_ended);
 	return w->flags & WIRE_PROFILE_QUIET
 		       ? CONN_OK
 		       : conn_send(c, WIRE_PROFILED, serial, &nothing, NULL, 0);

@@ -21,30 +21,14 @@
 #include "host.h"
 #include "member.h"
 
-static int refuse(struct conn *c, uint64_t serial, int error)
-{
-	const char *why = "the store cannot be watched";
-
-	switch (error) {
-	case -ENOENT:
-		why = "there is no live store there: register after it was opened";
-		break;
-	case -EPERM:
-		why = "the store belongs to another user, or lies outside the partition";
-		break;
-	case -EBADMSG:
-	case -ENOTSUP:
-		why = "its page is not one of ours";
-		break;
-	case -EMFILE:
-	case -ENOMEM:
-		why = "the daemon is out of descriptors or memory";
-		break;
-	default:
-		break;
-	}
-	return conn_refuse(c, serial, error, "%s", why);
-}
+static const struct conn_why not_watched[] = {
+	{-ENOENT, "there is no live store there: register after it was opened"},
+	{-EPERM, "the store belongs to another user, or lies outside the partition"},
+	{-EBADMSG, "its page is not one of ours"},
+	{-ENOTSUP, "its page is not one of ours"},
+	{-EMFILE, "the daemon is out of descriptors or memory"},
+	{-ENOMEM, "the daemon is out of descriptors or memory"},
+	{0, "the store cannot be watched"}};
 
 /* Is the process at the socket's end the one that the page names? A pid of 0: it is in a pid
  * namespace that we do not see. */
@@ -74,7 +58,7 @@ DISPATCH_HANDLER(register)
 	snprintf(path, sizeof(path), "%s/%s", a->path, tail);
 	r = member_get(a, path, wanted, &m);
 	if (r < 0)
-		return refuse(c, serial, r);
+		return conn_refuse_why(c, serial, r, not_watched);
 	if (m->conn)
 		return conn_refuse(c, serial, -EBUSY,
 				   "the store is registered by another connection");
@@ -208,6 +192,6 @@ DISPATCH_HANDLER(cancel)
 	}
 	/* A request that does not wait any more was answered before: that answer stands. */
 	if (m && m->quota)
-		accountquota_cancel(m, body->serial);
+		quota_cancel(m->account->quota, m->quota, body->serial);
 	return conn_send_done(c, serial);
 }

@@ -19,17 +19,10 @@
 _Static_assert((int)POLICYLEVEL_AUTO == (int)WIRE_TASK_LEVEL_AUTO,
 	       "the protocol's levels are the policy's");
 
-static int refuse_admit(struct conn *c, uint64_t serial, int error)
-{
-	if (error == -EMFILE)
-		return conn_refuse(c, serial, error,
-				   "too many tasks of this client, or of all clients, wait or run: "
-				   "end some first");
-	if (error == -EPERM)
-		return conn_refuse(c, serial, error,
-				   "the task that is said to have started it is another user's");
-	return conn_refuse(c, serial, error, "the daemon is out of memory");
-}
+static const struct conn_why not_admitted[] = {
+	{-EMFILE, "too many tasks of this client, or of all clients, wait or run: end some first"},
+	{-EPERM, "the task that is said to have started it is another user's"},
+	{0, NULL}};
 
 /* Without the gate: what was declared decides. */
 static int answer_now(struct conn *c, uint64_t serial, const struct wire_task_admit *w,
@@ -49,6 +42,15 @@ static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *
 	return m && w->declared > stages_private(m);
 }
 
+/* TASK_ADMIT and TASK_RUNS say these members of an admit_want. */
+#define WANTED(c, w)                                                               \
+	.uid = (w)->uid == WIRE_TASK_MINE ? (c)->peer.uid : (w)->uid,              \
+	.level = (enum policylevel)(w)->level,                                     \
+	.retriable = ((w)->flags & WIRE_TASK_RETRIABLE) != 0,                      \
+	.told = ((w)->flags & WIRE_TASK_TOLD) != 0,                                \
+	.worker = ((w)->flags & WIRE_TASK_WORKER) != 0, .declared = (w)->declared, \
+	.parent = (w)->parent
+
 static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *w,
 		 const struct profile_name *name)
 {
@@ -58,19 +60,8 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 		[WIRE_TASK_WAIT] = GATELINE_WAIT,
 	};
 	struct admit *a = c->host->admit;
-	const struct admit_want want = {
-		.serial = serial,
-		.uid = w->uid == WIRE_TASK_MINE ? c->peer.uid : w->uid,
-		.level = (enum policylevel)w->level,
-		.retriable = (w->flags & WIRE_TASK_RETRIABLE) != 0,
-		.told = (w->flags & WIRE_TASK_TOLD) != 0,
-		.worker = (w->flags & WIRE_TASK_WORKER) != 0,
-		.form = forms[w->form],
-		.timeout_ms = w->timeout_ms,
-		.declared = w->declared,
-		.parent = w->parent,
-		.name = name,
-	};
+	const struct admit_want want = {WANTED(c, w), .serial = serial, .form = forms[w->form],
+					.timeout_ms = w->timeout_ms, .name = name};
 	struct admit_answer answer;
 	int r;
 
@@ -83,7 +74,7 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 	r = admit_ask(a, c, &want, &answer);
 	if (r > 0)
 		return CONN_OK;
-	return r < 0 ? refuse_admit(c, serial, r) : admit_send(c, serial, &answer);
+	return r < 0 ? conn_refuse_why(c, serial, r, not_admitted) : admit_send(c, serial, &answer);
 }
 
 DISPATCH_HANDLER(task_admit)
@@ -103,15 +94,7 @@ DISPATCH_HANDLER(task_admit)
 DISPATCH_HANDLER(task_runs)
 {
 	struct admit *a = c->host->admit;
-	struct admit_want want = {
-		.uid = body->uid == WIRE_TASK_MINE ? c->peer.uid : body->uid,
-		.level = (enum policylevel)body->level,
-		.retriable = (body->flags & WIRE_TASK_RETRIABLE) != 0,
-		.told = (body->flags & WIRE_TASK_TOLD) != 0,
-		.worker = (body->flags & WIRE_TASK_WORKER) != 0,
-		.declared = body->declared,
-		.parent = body->parent,
-	};
+	struct admit_want want = {WANTED(c, body)};
 	struct profile_name name;
 
 	if (body->level > WIRE_TASK_LEVEL_AUTO)
@@ -156,29 +139,14 @@ static int refuse_store(struct conn *c, uint64_t serial)
 			   "register one first");
 }
 
-static int failed(struct conn *c, uint64_t serial, int r)
-{
-	switch (r) {
-	case -ENOSPC:
-		return conn_refuse(
-			c, serial, r,
-			"all stage profiles that the daemon remembers are in use: end some stages");
-	case -ENOENT:
-		return conn_refuse(c, serial, r,
-				   "the daemon knows no stage profile of this number, or not any "
-				   "more: ask for one");
-	case -EBUSY:
-		return conn_refuse(c, serial, r,
-				   "this worker is in a stage, or waits for one: end that first");
-	case -EEXIST:
-		return conn_refuse(c, serial, r,
-				   "two different profiles were asked for in one stage, and "
-				   "stage.conflict is error: ask "
-				   "for one, or set it to max or host");
-	default:
-		return conn_refuse(c, serial, r, "the daemon is out of memory");
-	}
-}
+static const struct conn_why no_stage[] = {
+	{-ENOSPC, "all stage profiles that the daemon remembers are in use: end some stages"},
+	{-ENOENT, "the daemon knows no stage profile of this number, or not any more: ask for one"},
+	{-EBUSY, "this worker is in a stage, or waits for one: end that first"},
+	{-EEXIST,
+	 "two different profiles were asked for in one stage, and stage.conflict is error: "
+	 "ask for one, or set it to max or host"},
+	{0, NULL}};
 
 static bool name_fits(const char *text)
 {
@@ -217,7 +185,7 @@ DISPATCH_HANDLER(stage_query)
 				   "a stage has 0 to 2^40 operators of each kind, and no more of "
 				   "its bytes than all can be unshareable");
 	r = stages_query(m, &ask, &a);
-	return r < 0 ? failed(c, serial, r) : stages_send(c, serial, &a);
+	return r < 0 ? conn_refuse_why(c, serial, r, no_stage) : stages_send(c, serial, &a);
 }
 
 DISPATCH_HANDLER(stage_begin)
@@ -233,7 +201,7 @@ DISPATCH_HANDLER(stage_begin)
 				   "a stage has a name of 1 to 240 bytes without line breaks");
 	r = stages_begin(m, serial, tail, body->profile, body->other, body->timeout_ms, &a);
 	if (r < 0)
-		return failed(c, serial, r);
+		return conn_refuse_why(c, serial, r, no_stage);
 	return r == 1 ? CONN_OK : stages_send(c, serial, &a);
 }
 

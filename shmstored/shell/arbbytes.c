@@ -327,7 +327,7 @@ int arbscope_bind(struct arbrequest *q)
 		fresh += !has_task(c, ids[k]);
 	}
 	if (is_full(c, ARB_TASKS, fresh) ||
-	    is_full(c, ARB_CONTEXTS, !arb_context(c->host->core, m.context, 0, &i)))
+	    is_full(c, ARB_CONTEXTS, !arb_context(c->host->core, m.context, &i)))
 		return -EMFILE;
 	return arbstep_do(c->host, &m);
 }
@@ -404,7 +404,7 @@ static int say_state(struct arbrequest *q, struct json_object *o)
 	struct arbguest *c = q->client;
 	struct arb_context_info i = {.state = ARB_UNKNOWN};
 
-	(void)arb_context(c->host->core, arb_id(c, q->w->context), arb_now(c->host), &i);
+	(void)arb_context(c->host->core, arb_id(c, q->w->context), &i);
 	jsonmake_text(o, "state", arb_state_name(i.state));
 	jsonmake_u64(o, "since_ms", i.since_ns ? (arb_now(c->host) - i.since_ns) / MS : 0);
 	fields_of(o, &i, SAME(held), SAME(need));

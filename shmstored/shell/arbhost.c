@@ -199,7 +199,7 @@ struct arbguest *arbhost_guest(struct arbhost *h, struct member *m)
 		return NULL;
 	}
 	m->arb = c;
-	arbpage_begin(c);
+	arbpage_begin(c, 0);
 	return c;
 }
 
@@ -278,25 +278,19 @@ static int make_pool(struct arbhost *h)
 				   .kind = ARB_PARTITION,
 				   .pool = WIRE_ARB_PARTITION,
 				   .name = name};
-	struct arb_message objects = {.op = ARB_OP_RESERVE,
-				      .flags = ARB_FORCE,
-				      .pool = WIRE_ARB_PARTITION,
-				      .reservation = ARB_OBJECTS};
-	struct arb_message coming = objects, evictable = objects;
-	struct arb_message comes = {.op = ARB_OP_UNPIN, .reservation = ARB_COMING};
-	struct arb_message unpin = {.op = ARB_OP_UNPIN, .reservation = ARB_EVICTABLE};
-	/* In this order: bytes that come by themselves are awaited before anything is evicted. */
-	const struct arb_message *all[] = {&pool, &objects, &coming, &comes, &evictable, &unpin};
+	int r;
 
 	snprintf(name, sizeof(name), "shm:%s", h->account->path);
-	coming.reservation = ARB_COMING;
-	evictable.reservation = ARB_EVICTABLE;
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		int r = arbstep_do(h, all[i]);
-
-		if (r != ARB_OK)
-			return r < 0 ? r : -EINVAL;
-	}
+	r = arbstep_do(h, &pool);
+	if (r == ARB_OK)
+		r = arbstep_make(h, WIRE_ARB_PARTITION, ARB_OBJECTS, 0, false);
+	/* In this order: bytes that come by themselves are awaited before anything is evicted. */
+	if (r == ARB_OK)
+		r = arbstep_make(h, WIRE_ARB_PARTITION, ARB_COMING, 0, true);
+	if (r == ARB_OK)
+		r = arbstep_make(h, WIRE_ARB_PARTITION, ARB_EVICTABLE, 0, true);
+	if (r != ARB_OK)
+		return r < 0 ? r : -EINVAL;
 	arbkernel_refresh(h, NULL);
 	return 0;
 }

@@ -160,6 +160,9 @@ bool arbguest_has_pool(const struct arbguest *c, uint32_t pool); /* the partitio
 int arbstep_do(struct arbhost *h, const struct arb_message *m);
 /* The same of a message that names a reservation and nothing more. */
 int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t reservation);
+/* Makes a reservation of ours, whatever the pool has. enum arb_outcome, or -ENOMEM. */
+int arbstep_make(struct arbhost *h, uint64_t pool, uint64_t reservation, uint64_t bytes,
+		 bool reclaimable);
 /* A reservation of ours is so large now, whatever the pool has: told if that is more than it was;
  * where raise is false, if it is less. */
 void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes,
@@ -213,8 +216,8 @@ void arbkernel_surveyed(struct arbhost *h, const struct survey *s);
 
 /* ---- arbpage.c ---- */
 
-/* The client is new: books its page's leases of an earlier daemon. */
-void arbpage_begin(struct arbguest *c);
+/* Begins that lease, with what its page has of an earlier daemon's. False: it cannot be. */
+bool arbpage_begin(struct arbguest *c, unsigned slot);
 void arbpage_end(struct arbguest *c, unsigned slot);
 void arbpage_read(struct arbguest *c, unsigned slot);
 /* Tells the core, one direction at a time: raise first, so that nothing is

@@ -230,17 +230,11 @@ static uint64_t ghosts_of(const struct survey *s, pid_t pid)
 /* A reservation of its own, held by its oldest task: a roll back of that is what may unmap them. */
 static void book_ghosts(struct arbguest *c)
 {
-	struct arb_message make = {
-		.op = ARB_OP_RESERVE,
-		.flags = ARB_FORCE,
-		.pool = WIRE_ARB_PARTITION,
-		.reservation = arb_ours(c, ARB_GHOSTS),
-		.bytes = c->ghosts,
-	};
-	struct arb_message own = {.op = ARB_OP_OWN, .reservation = make.reservation};
+	struct arb_message own = {.op = ARB_OP_OWN, .reservation = arb_ours(c, ARB_GHOSTS)};
 
 	if (!c->core_ghosts) {
-		if (!c->ghosts || arbstep_do(c->host, &make) != ARB_OK)
+		if (!c->ghosts || arbstep_make(c->host, WIRE_ARB_PARTITION, own.reservation,
+					       c->ghosts, false) != ARB_OK)
 			return;
 		c->core_ghosts = c->ghosts;
 	}

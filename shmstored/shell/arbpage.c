@@ -124,6 +124,12 @@ void arbpage_tell(struct arbguest *c, unsigned slot, bool raise)
 	arbstep_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent, raise);
 }
 
+static void tell_all(struct arbguest *c, unsigned slot)
+{
+	arbpage_tell(c, slot, true);
+	arbpage_tell(c, slot, false);
+}
+
 /* Nothing can be charged any more; charged bytes stay booked until settled or uncharged. */
 static void take_back(struct arbguest *c, unsigned slot)
 {
@@ -143,8 +149,7 @@ void arbpage_recall(struct arbguest *c, unsigned slot)
 	if (!c->leases[slot].open)
 		return;
 	take_back(c, slot);
-	arbpage_tell(c, slot, true);
-	arbpage_tell(c, slot, false);
+	tell_all(c, slot);
 	arbstep_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_ours(c, unspent_id(slot)));
 }
 
@@ -155,18 +160,11 @@ static bool open_lease(struct arbguest *c, unsigned slot)
 {
 	struct arblease *l = &c->leases[slot];
 	uint64_t pool = arb_pool_id(c, slot + 1);
-	struct arb_message held = {.op = ARB_OP_RESERVE,
-				   .flags = ARB_FORCE,
-				   .pool = pool,
-				   .reservation = arb_ours(c, held_id(slot))};
-	struct arb_message unspent = held;
 
-	unspent.reservation = arb_ours(c, unspent_id(slot));
-	if (arbstep_do(c->host, &held) != ARB_OK)
+	if (arbstep_make(c->host, pool, arb_ours(c, held_id(slot)), 0, false) != ARB_OK)
 		return false;
-	if (arbstep_do(c->host, &unspent) != ARB_OK ||
-	    arbstep_about(c->host, ARB_OP_UNPIN, 0, unspent.reservation) != ARB_OK) {
-		arbstep_about(c->host, ARB_OP_RELEASE, 0, held.reservation);
+	if (arbstep_make(c->host, pool, arb_ours(c, unspent_id(slot)), 0, true) != ARB_OK) {
+		arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, held_id(slot)));
 		return false;
 	}
 	*l = (struct arblease){.open = true};
@@ -197,21 +195,14 @@ static void inherit(struct arbguest *c, unsigned slot)
 	arbpage_read(c, slot);
 }
 
-static bool begin_lease(struct arbguest *c, unsigned slot)
+bool arbpage_begin(struct arbguest *c, unsigned slot)
 {
-	if (!page_of(c->member, slot) || !arb_config(c->host)->lease)
-		return false;
-	if (!open_lease(c, slot))
+	if (!page_of(c->member, slot) || !arb_config(c->host)->lease || !open_lease(c, slot))
 		return false;
 	inherit(c, slot);
 	arbpage_tell(c, slot, true);
 	arbpage_wanted(c, c->host->wanted);
 	return true;
-}
-
-void arbpage_begin(struct arbguest *c)
-{
-	begin_lease(c, 0);
 }
 
 void arbpage_end(struct arbguest *c, unsigned slot)
@@ -245,8 +236,7 @@ void arbpage_wanted(struct arbguest *c, bool wanted)
 		/* Else its owner would go past all who wait, for as long as it lasts. */
 		if (wanted) {
 			take_back(c, slot);
-			arbpage_tell(c, slot, true);
-			arbpage_tell(c, slot, false);
+			tell_all(c, slot);
 		}
 	}
 }
@@ -275,7 +265,7 @@ static int grant(struct arbrequest *q, unsigned slot)
 	struct wire_lease *p = page_of(c->member, slot);
 	uint64_t n, booked;
 
-	if (!p || (!l->open && !begin_lease(c, slot)) || l->liar)
+	if (!p || (!l->open && !arbpage_begin(c, slot)) || l->liar)
 		return ARB_AGAIN;
 	if (!q->w->bytes || q->w->bytes > arb_config(c->host)->lease_small)
 		return ARB_INVALID;

@@ -86,7 +86,7 @@ void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t po
 		return;
 	if (rolled && pool == WIRE_ARB_PARTITION)
 		c->host->level_until_ns = arb_now(c->host) + LATELY_NS;
-	bound = arb_context(c->host->core, arb_id(c, context), arb_now(c->host), &i);
+	bound = arb_context(c->host->core, arb_id(c, context), &i);
 	o = account_json(m->account);
 	fields_of(o, m, FIELD(path, "store"), SAME(pid), SAME(uid));
 	jsonmake_u64(o, "context", bound ? context : 0);
@@ -195,6 +195,24 @@ int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t re
 	struct arb_message m = {.op = op, .flags = flags, .reservation = reservation};
 
 	return arbstep_do(h, &m);
+}
+
+int arbstep_make(struct arbhost *h, uint64_t pool, uint64_t reservation, uint64_t bytes,
+		 bool reclaimable)
+{
+	struct arb_message m = {.op = ARB_OP_RESERVE,
+				.flags = ARB_FORCE,
+				.pool = pool,
+				.reservation = reservation,
+				.bytes = bytes};
+	int r = arbstep_do(h, &m);
+
+	if (r != ARB_OK || !reclaimable)
+		return r;
+	r = arbstep_about(h, ARB_OP_UNPIN, 0, reservation);
+	if (r != ARB_OK)
+		arbstep_about(h, ARB_OP_RELEASE, 0, reservation);
+	return r;
 }
 
 void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes,

@@ -170,7 +170,7 @@ static void see_of(struct arbworld *w, const struct arbcommand *c, struct arbans
 		{"since", &since, ARBWORLD_MS},
 	};
 
-	if (!t || !arb_context(w->core, arbworld_context(w, t), w->now_ns, &i)) {
+	if (!t || !arb_context(w->core, arbworld_context(w, t), &i)) {
 		a->wrong = "a thread that is not bound";
 		return;
 	}

@@ -324,7 +324,7 @@ enum arb_state arbworld_state(const struct arbworld *w, const struct arbworld_th
 {
 	struct arb_context_info i;
 
-	if (!t || !arb_context(w->core, arbworld_context(w, t), w->now_ns, &i))
+	if (!t || !arb_context(w->core, arbworld_context(w, t), &i))
 		return ARB_UNKNOWN;
 	return i.state;
 }

@@ -178,5 +178,5 @@ void simcore_say(const struct simcore *c)
 	say_transition(stderr, NULL);
 	arb_log(c->arb, 0, say_transition, stderr);
 	arb_each_pool(c->arb, say_pool, stderr);
-	arb_each_context(c->arb, c->base_ns + vclock_now(c->clock), say_context, stderr);
+	arb_each_context(c->arb, say_context, stderr);
 }

@@ -56,7 +56,7 @@ static enum arb_state state_of(uint64_t context)
 {
 	struct arb_context_info i;
 
-	return arb_context(core, context, 1, &i) ? i.state : ARB_UNKNOWN;
+	return arb_context(core, context, &i) ? i.state : ARB_UNKNOWN;
 }
 
 static uint64_t used(void)

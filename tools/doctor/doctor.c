@@ -50,11 +50,11 @@ static void set_text(struct json_object *o, const char *name, const char *prefix
 	free(text);
 }
 
-void doctor_run(struct doctor *d, const struct doctor_check *checks, size_t n)
+static void run(struct doctor *d, const struct doctor_check *list)
 {
-	for (size_t i = 0; i < n; i++) {
-		d->check = checks[i].name;
-		checks[i].run(d);
+	for (; list->name; list++) {
+		d->check = list->name;
+		list->run(d);
 	}
 }
 
@@ -363,12 +363,8 @@ static const struct doctor_check checks[] = {
 	{"io-uring", check_io_uring},
 	{"access-lists", check_acl},
 	{"tmpfs-quota", check_tmpfs_quota},
+	{NULL, NULL},
 };
-
-static void doctor_check_daemon(struct doctor *d)
-{
-	doctor_run(d, checks, sizeof(checks) / sizeof(checks[0]));
-}
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
@@ -430,10 +426,10 @@ int cmd_doctor(struct admin *a, int argc, char **argv)
 		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
 	opening_path(a, path);
 	doctor_init(&d, a, path);
-	doctor_check_mount(&d);
-	doctor_check_host(&d);
+	run(&d, doctor_of_mount);
+	run(&d, doctor_of_host);
 	doctor_check_kernel(&d);
-	doctor_check_daemon(&d);
+	run(&d, checks);
 	doctor_check_tier(&d);
 	o = jsonmake_new();
 	jsonmake_prose(o, "partition", path);

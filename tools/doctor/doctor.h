@@ -65,10 +65,8 @@ void doctor_fix_root(struct doctor *d, const char *command, ...)
  * descriptor, or -errno. */
 int doctor_try_file(const char *dir, int flags);
 
-/* Runs n checks, one after the other. */
-void doctor_run(struct doctor *d, const struct doctor_check *checks, size_t n);
-void doctor_check_mount(struct doctor *d);
-void doctor_check_host(struct doctor *d);
+/* Each ends with one without a name. */
+extern const struct doctor_check doctor_of_mount[], doctor_of_host[];
 void doctor_check_kernel(struct doctor *d);
 void doctor_check_tier(struct doctor *d);
 

@@ -264,7 +264,7 @@ static void check_proc(struct doctor *d)
 	}
 }
 
-static const struct doctor_check checks[] = {
+const struct doctor_check doctor_of_host[] = {
 	{"swap", check_swap},
 	{"cgroup", check_cgroup},
 	{"open-files", check_open_files},
@@ -272,12 +272,8 @@ static const struct doctor_check checks[] = {
 	{"protected-hardlinks", check_hardlinks},
 	{"remove-ipc", check_remove_ipc},
 	{"proc", check_proc},
+	{NULL, NULL},
 };
-
-void doctor_check_host(struct doctor *d)
-{
-	doctor_run(d, checks, sizeof(checks) / sizeof(checks[0]));
-}
 
 /* ---- what the kernel lets us do -------------------------------------------------------------- */
 

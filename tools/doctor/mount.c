@@ -282,16 +282,11 @@ static void check_exdev(struct doctor *d)
 	doctor_ok(d, "all stores are on one mount");
 }
 
-static const struct doctor_check checks[] = {
+const struct doctor_check doctor_of_mount[] = {
 	{"partition", check_partition}, {"tmpfs", check_tmpfs}, {"size", check_size},
 	{"huge", check_huge},           {"mpol", check_mpol},   {"inodes", check_inodes},
-	{"links", check_links},         {"exdev", check_exdev},
+	{"links", check_links},         {"exdev", check_exdev}, {NULL, NULL},
 };
-
-void doctor_check_mount(struct doctor *d)
-{
-	doctor_run(d, checks, sizeof(checks) / sizeof(checks[0]));
-}
 
 /* ---- the disk tier --------------------------------------------------------------------------- */
 

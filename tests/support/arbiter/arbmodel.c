@@ -362,7 +362,7 @@ static void compare_context(struct arbmodel *m, const struct arbmodel_context *c
 {
 	struct arb_context_info i;
 
-	if (!arb_context(m->core, c->id, m->now_ns, &i)) {
+	if (!arb_context(m->core, c->id, &i)) {
 		if (c->n_tasks)
 			arbmodel_fail(m, "context %llu is not there", U(c->id));
 		i = (struct arb_context_info){.state = ARB_UNKNOWN};

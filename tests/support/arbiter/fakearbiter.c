@@ -301,7 +301,7 @@ static int make_stats(struct fakearb *a, const struct client *c, const struct wi
 	struct arb_stats s;
 
 	if (w->op == WIRE_ARB_STATE) {
-		if (!arb_context(core, id(c, w->context), now_ns(), &x))
+		if (!arb_context(core, id(c, w->context), &x))
 			return ARB_INVALID;
 		snprintf(ret, size,
 			 "{\"state\":\"%s\",\"since_ms\":%" PRIu64 ",\"held\":%" PRIu64
@@ -484,13 +484,13 @@ static void dropped(struct fake *f, int fd, void *arg)
 	if (c) {
 		c->leaving = true;
 		t.number = c->number;
-		arb_each_context(k->core, now_ns(), own_context, &t);
+		arb_each_context(k->core, own_context, &t);
 		for (size_t i = 0; i < t.n; i++)
 			fakearb_step(a, &(struct arb_message){.op = ARB_OP_UNBIND,
 							      .flags = ARB_ALL,
 							      .context = t.ids[i]});
 		t.n = 0;
-		arb_each_task(k->core, false, own_task, &t);
+		arb_each_task(k->core, own_task, &t);
 		for (size_t i = 0; i < t.n; i++)
 			fakearb_step(a, &(struct arb_message){.op = ARB_OP_TASK_END,
 							      .flags = ARB_RELEASE | ARB_ALL,
