@@ -93,7 +93,7 @@ struct shms_packdemoted {
 /*
  * Demotes until so many bytes are free, or most objects went, or nothing is left that may
  * go: what nobody else has, and nobody looks at; what was not used lately first
- * (packvictim.c). For the owner's handle of a store that takes part in the tier, whose
+ * (packtrim.c). For the owner's handle of a store that takes part in the tier, whose
  * process it is. No lock of the store is held.
  */
 struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes,

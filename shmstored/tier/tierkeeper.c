@@ -59,7 +59,7 @@ struct tierkeeper {
 	bool want_set, want_look;
 	uint64_t want_room; /* bytes that the arbiter waits for; 0: none */
 	bool for_room;      /* the eviction that runs is for those */
-	uint64_t set_due_ns, look_due_ns;
+	uint64_t look_due_ns;
 	struct tierplan set_plan, look_plan, plan;
 	struct tierplan_now before; /* a second ago */
 	uint64_t books;             /* quota_books() when the eviction began */
