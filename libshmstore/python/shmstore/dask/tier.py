@@ -106,9 +106,9 @@ class Tier:
         self._watermarks = (0, 0)  #: high and low, in percent of what the partition may have
         self._pressed_at = -_EASE
         self.packed = False  #: tier files are compressed
+        self._n_readers = max(2, min(8, 2 * n_threads))
         #: for calls that may wait for the disk, ...
-        self.readers = ThreadPoolExecutor(max(2, min(8, 2 * n_threads)),
-                                          thread_name_prefix="shmstore-read")
+        self.readers = ThreadPoolExecutor(self._n_readers, thread_name_prefix="shmstore-read")
         #: ... for puts, which may wait until maps are let go, ...
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="shmstore-write")
         #: ... for what makes room, for which puts do not wait
@@ -161,6 +161,8 @@ class Tier:
 
     def _start(self) -> None:
         """Starts the threads, when nothing is left that could fail."""
+        for pool, n in ((self.readers, self._n_readers), (self.writer, 1), (self.giver, 1)):
+            _start_threads(pool, n)
         for work in (self._evict, self._clear):
             thread = threading.Thread(target=work, name=f"shmstore{work.__name__}", daemon=True)
             self._threads.append(thread)
@@ -352,6 +354,17 @@ class Tier:
             except Exception as e:
                 self.exchange.fallbacks.note("tier-failed", e)
             del item
+
+
+def _start_threads(pool: ThreadPoolExecutor, n: int) -> None:
+    """Starts all threads of a pool now: each start waits until the thread runs, tens of
+    milliseconds on a busy host, and would hold up the event loop later."""
+    all_there = threading.Barrier(n)
+    try:
+        for _ in range(n):
+            pool.submit(all_there.wait)
+    except RuntimeError:  # no more threads: as many as there are do it all
+        all_there.abort()
 
 
 class Settling:
