@@ -4,6 +4,7 @@ them wait."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -16,7 +17,8 @@ from distributed import wait
 from tasks import MIB
 from together import together
 
-pytest.importorskip("distributed.shuffle._exceptions", reason="no P2P")
+ShuffleClosedError = pytest.importorskip("distributed.shuffle._exceptions",
+                                         reason="no P2P").ShuffleClosedError
 
 from shmstore.dask.compat import p2p  # noqa: E402
 from shmstore.dask.p2p import Packs  # noqa: E402
@@ -200,6 +202,19 @@ def test_shards_that_cannot_be_adopted_are_sent_again_as_on_stock(place):
         on_workers(client, _lose_the_first)
         assert np.array_equal(rechunked().compute(), expected())
         assert any(client.run(lambda dask_worker: dask_worker.lost).values())
+
+
+def test_a_run_that_is_closed_takes_nothing():
+    """It raises as stock's `_receive`, which `receive` makes an answer of."""
+    class Run:
+        worker_for, received, total_recvd, _shard_partition = {}, set(), 0, None
+
+        def raise_if_closed(self):
+            raise ShuffleClosedError("it is over")
+
+    with pytest.raises(ShuffleClosedError, match="it is over"):
+        asyncio.run(p2p.Splitting(Run()).receive(0, [], memoryview(b"")))
+    assert not Run.received
 
 
 def test_switched_off(place):

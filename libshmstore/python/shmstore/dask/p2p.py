@@ -48,7 +48,7 @@ class Shards:
         key, sending, splitting = f"p2p-{run.id}-{run.run_id}", Sending(run), Splitting.of(run)
         packs = (None if splitting is None
                  else Packs(self, key, run.local_address, splitting))
-        stock_receive = run.receive
+        stock_receive, stock_take = run.receive, run._receive
 
         async def send_plain(address: str, shards: list[Shard]) -> Answer:
             if address == run.local_address:  # has them already
@@ -67,8 +67,9 @@ class Shards:
                 # each by itself: a stock receiver must fail at once, before it takes any of it for
                 # received
                 if address == run.local_address:
-                    told = await packs.take(handle.take())
-                elif self.takes(address) and (ticket := self.exchange.handoff(key, handle.entry)):
+                    await packs.take(handle.take())
+                    continue
+                if self.takes(address) and (ticket := self.exchange.handoff(key, handle.entry)):
                     told = await self._once(key, sending, address, ticket)
                 if told is None:
                     plain.append(await offload(packs.as_stock, handle))
@@ -76,12 +77,15 @@ class Shards:
                     return told
             return await send_plain(address, plain) if plain else {"status": "OK"}
 
+        async def take(data: Any) -> None:
+            await (packs.take(data) if packs and isinstance(data, Entry) else stock_take(data))
+
         async def received(data: Any) -> Answer:
             if isinstance(data, Handle) and data.kind == MADE:
                 if packs is None or not self.exchange.adopt(key, data):
                     return _LOST
-                return await packs.take(data.take())
-            if isinstance(data, Handle):
+                data = data.take()
+            elif isinstance(data, Handle):
                 data = self.guard.call("p2p", self._adopt, key, data)
                 if data is None:
                     return _LOST
@@ -89,6 +93,7 @@ class Shards:
 
         sending.through(send, _MESSAGE)
         run.receive = received  # type: ignore[assignment, method-assign]
+        run._receive = take  # type: ignore[method-assign]
         if packs is not None:
             run._shard_partition = packs.split  # type: ignore[method-assign]
 
@@ -191,9 +196,9 @@ class Packs:
         (id, index), memory = self._shards.map(entry)
         return id, index, memory
 
-    async def take(self, packed: Entry) -> Answer:
-        """It is here. The answer to the worker that sent it."""
-        return await self._splitting.receive(*self._mapped(packed))
+    async def take(self, packed: Entry) -> None:
+        """It is here."""
+        await self._splitting.receive(*self._mapped(packed))
 
 
 def _arrays(shard: object) -> Iterator[Any]:

@@ -254,8 +254,7 @@ class Sending:
 
 
 class Splitting:
-    """How a run splits its inputs. `pack` does so without the copies of
-    stock's own way, `stock`."""
+    """How a run splits its inputs. `pack` does so without the copies of stock's way, `stock`."""
 
     @classmethod
     def of(cls, run: Run) -> Splitting | None:
@@ -287,25 +286,19 @@ class Splitting:
         """The value of `stock` for that worker."""
         raise NotImplementedError
 
-    async def receive(self, partition_id: Id, index: list[Range], memory: memoryview) -> Answer:
-        """This worker's part of an input is here: as the run's own `receive`."""
-        from distributed.shuffle._exceptions import P2PConsistencyError
-
+    async def receive(self, partition_id: Id, index: list[Range], memory: memoryview) -> None:
+        """This worker's part of an input is here: as the run's own `_receive`."""
         run = self._run
+        run.raise_if_closed()
+        if partition_id in run.received:
+            return
+        run.received.add(partition_id)
+        run.total_recvd += memory.nbytes
         try:
-            run.raise_if_closed()
-            if partition_id not in run.received:
-                run.received.add(partition_id)
-                run.total_recvd += memory.nbytes
-                try:
-                    await run._write_to_disk(
-                        await run.offload(self.by_output, partition_id, index, memory))
-                except Exception as error:
-                    run._exception = error
-                    raise
-        except P2PConsistencyError as error:
-            return {"status": "error", "message": str(error)}
-        return {"status": "OK"}
+            await run._write_to_disk(await run.offload(self.by_output, partition_id, index, memory))
+        except Exception as error:
+            run._exception = error
+            raise
 
     @staticmethod
     def count(packed: dict[str, Packed]) -> None:

@@ -125,10 +125,9 @@ P2P = _hooks("""
         ShuffleWorkerPlugin.shuffle_receive(shuffle_id,run_id,data)
         _ShuffleRunManager._refresh(shuffle_id)
     distributed.shuffle._core: ShuffleRun.send(address,shards) ShuffleRun._send(address,shards)
-        ShuffleRun.receive(data) ShuffleRun.raise_if_closed
+        ShuffleRun.receive(data) ShuffleRun._receive(data) ShuffleRun.raise_if_closed
         ShuffleRun.deserialize(buffer) ShuffleRun._shard_partition(data,partition_id)
         ShuffleRun._write_to_disk(data) ShuffleRun.offload(func)
-    distributed.shuffle._exceptions: P2PConsistencyError
     distributed.shuffle._rechunk: ArrayRechunkRun(worker_for,old,new) split_axes(old,new)
     distributed.shuffle._shuffle: DataFrameShuffleRun(worker_for,column,meta,drop_column)
     distributed.shuffle._arrow: serialize_table(table) _INPUT_PARTITION_ID_COLUMN
