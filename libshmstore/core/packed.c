@@ -256,27 +256,6 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
 	return r == -EEXIST ? r : 0;
 }
 
-int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
-		      const struct shms_segobject *what, bool replace, uint64_t may)
-{
-	struct shms_pack *pack = shms_packed_pack(s);
-	int r;
-
-	if (!pack)
-		return 0;
-	r = shms_names_lock(s);
-	if (r < 0)
-		return r;
-	if (!shms_packed_is_file(s, k))
-		r = shms_pack_alias(pack, what, replace, shms_lately_boot_ms(), may);
-	else
-		r = replace ? -ENOENT : -EEXIST;
-	shms_names_unlock(s);
-	if (r == 0)
-		shms_wake(s);
-	return r == 0 ? 1 : r == -EEXIST ? r : 0;
-}
-
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret)
 {
 	struct shms_pack *pack = shms_packed_pack(s);

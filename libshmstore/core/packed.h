@@ -87,9 +87,6 @@ static inline bool shms_packed_is_file(const struct shmstore *s, const struct sh
  */
 int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
 		    const struct shms_segobject *what, bool replace, struct shms_seggrow *io);
-/* As shms_pack_alias(). 1: done; 0: the bytes are to be copied; -EEXIST; -ETIMEDOUT. */
-int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
-		      const struct shms_segobject *what, bool replace, uint64_t may);
 /*
  * The reader of a store that was opened to be read, made where there is none of this process. 0;
  * -ENOENT: the store has no packed objects; -errno.
@@ -103,8 +100,8 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes);
 /*
  * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has
- * to be copied (shms_packcopy_read()): it has other sizes, our key is a file's, or there is no
- * place in its segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
+ * to be copied (shms_packcopy_read()): it has other sizes or another key, our key is a file's, or
+ * there is no place in its segment; or as shms_pack_adopt(); -ETIMEDOUT.
  */
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 		      const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,

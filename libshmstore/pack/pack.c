@@ -109,17 +109,14 @@ void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
 		      const struct shms_packplace *old, struct shms_packplace place,
 		      uint64_t now_ms)
 {
-	struct shms_packplace object;
-
 	if (!old) {
 		shms_pack_name(p, key, place);
 		return;
 	}
-	object = shms_packalias_object(p, *old);
 	shms_packindex_replace(&p->index, key->hash, *old, place);
 	remember(p, key, place);
-	shms_packalias_unname(p, *old, now_ms);
-	shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
+	shms_pack_lose(p, *old, now_ms);
+	shms_packseg_tidy(p, &p->segments[old->segment], now_ms);
 }
 
 /* Of a slot that the index has. It has our name, so that it does not change. */
@@ -301,11 +298,8 @@ bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size
 			   struct shms_packplace *ret)
 {
 	struct shms_packhashed k;
-	bool found = shms_pack_seek(p, key, key_size, &k, ret);
 
-	if (found)
-		*ret = shms_packalias_object(p, *ret);
-	return found;
+	return shms_pack_seek(p, key, key_size, &k, ret);
 }
 
 int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
@@ -345,6 +339,44 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 	return r;
 }
 
+/* The segment that the address is in; NULL: none of ours. */
+static const struct shms_packseg *segment_at(const struct shms_pack *p, const uint8_t *at)
+{
+	SHMS_PACKSEGS_EACH(p, seg) {
+		const struct shms_segment *g = &seg->file->segment;
+
+		if (at >= g->bytes + g->shape.data_off && at < g->bytes + g->shape.size)
+			return seg;
+	}
+	return NULL;
+}
+
+/* Views keep the slots that they show as they are. */
+int shms_pack_at(struct shms_pack *p, const void *address, struct shms_pack_view *ret)
+{
+	const struct shms_packseg *seg;
+	const struct shms_segment *g;
+	struct shms_packplace place;
+	uint32_t extent, n;
+
+	SHMS_LIGHT_HELD(&p->lock);
+	seg = segment_at(p, address);
+	if (!seg)
+		return -ENOENT;
+	g = &seg->file->segment;
+	extent = (uint32_t)((uint64_t)((const uint8_t *)address - g->bytes) / SHMS_SEGCLASS_ALIGN);
+	n = shms_segment_born(g);
+	place.segment = shms_packseg_number(p, seg);
+	for (place.slot = 0; place.slot < n; place.slot++) {
+		struct shms_segslot slot = shms_segslot_at(g, place.slot);
+
+		if ((uint32_t)shms_segword_plain_load(&slot.packed[0]) == extent &&
+		    shms_packviews_find(&p->views, place))
+			return shms_pack_view(p, place, ret);
+	}
+	return -ENOENT;
+}
+
 static void end_view(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
 {
 	shms_packseg_unview(p, place, now_ms);
@@ -380,11 +412,10 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 {
-	struct shms_packhashed k;
 	struct shms_packplace place;
 
 	SHMS_LIGHT_HELD(&p->lock);
-	return shms_pack_seek(p, key, key_size, &k, &place);
+	return shms_pack_find_object(p, key, key_size, &place);
 }
 
 /* The view keeps its slot: while that has our name, it is that object's. */
@@ -436,19 +467,18 @@ uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
 		     uint64_t *ret_bytes)
 {
-	struct shms_packplace place, object;
+	struct shms_packplace place;
 	struct shms_packhashed k;
 	uint64_t bytes;
 	int r = -ENOENT;
 
 	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_seek(p, key, key_size, &k, &place)) {
-		object = shms_packalias_object(p, place);
 		shms_packindex_drop(&p->index, k.hash, place);
 		p->last.size = 0;
 		count_key(p, false);
-		bytes = shms_packalias_unname(p, place, now_ms);
-		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
+		bytes = shms_pack_lose(p, place, now_ms);
+		shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
 		if (ret_bytes)
 			*ret_bytes = bytes;
 		r = 0;

@@ -67,17 +67,12 @@ void shms_pack_fork_child(struct shms_pack *p);
  */
 int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace,
 		  uint64_t now_ms, struct shms_seggrow *io);
-/*
- * Gives one more key to the object whose bytes these are: what->buffers point into a segment, where
- * the store has an object by name of just that header, these buffers, and a checksum if what->flags
- * ask for one. may: bytes that the alias may take. 0, also where the key means that object already
- * and replace is true; -ENOENT: there is none; -EEXIST; -ENOSPC, -ENOMEM, …
- */
-int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool replace,
-		    uint64_t now_ms, uint64_t may);
 /* 0, -ENOENT, -EBADMSG. */
 int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size,
 		  struct shms_pack_view *ret);
+/* A view of the object of which the store has a view already, and whose first byte is there. 0,
+ * -ENOENT, -EBADMSG, -ENOMEM. */
+int shms_pack_at(struct shms_pack *p, const void *address, struct shms_pack_view *ret);
 /*
  * Maps the buffers of a view that the caller has, for writes that nobody else sees. The map has its
  * neighbours' bytes of the first and the last page. Returns where the buffers begin; NULL: there is
@@ -108,12 +103,11 @@ struct shms_pack_sizes {
 	bool verify;             /* not the ticket's: buffers must match their checksum, if any */
 };
 /*
- * Takes the object of a ticket, under any key. expect: NULL: whatever its sizes are. may: bytes
- * that an alias may take, if the key is not the object's own. 0, also where the store has it
- * already; -ESTALE: the ticket was used, has ended, or its object is gone; -EEXIST: the key has
- * another object, and replace is false; -ENOTSUP: the object has other sizes, or there is no room
- * for an alias; -EAGAIN: its segment has no free place, or the store no free number for it;
- * -EBADMSG; -EPERM. A call that fails changes nothing.
+ * Takes the object of a ticket, under its own key. expect: NULL: whatever its sizes are. may: bytes
+ * that the index may grow by. 0, also where the store has it already; -ESTALE: the ticket was used,
+ * has ended, or its object is gone; -EEXIST: the key has another object, and replace is false;
+ * -ENOTSUP: the object has other sizes, or another key; -EAGAIN: its segment has no free place, or
+ * the store no free number for it; -EBADMSG; -EPERM. A call that fails changes nothing.
  */
 int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *ticket,
 		    const struct shms_pack_sizes *expect, const void *key, size_t key_size,

@@ -31,7 +31,7 @@ struct shms_packlook {
 };
 
 /*
- * Calls fn for each key of each object that the store of that uuid has in the segments of dir_fd,
+ * Calls fn for each object that the store of that uuid has in the segments of dir_fd,
  * until fn returns another value than 0, which is returned. All that fn is given is valid during
  * the call. key: only objects of that key, with a copy of their extents; NULL: all of them.
  * Segments that are damaged are left out; of one that may not be read (-EPERM: another user's;

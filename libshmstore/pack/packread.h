@@ -33,21 +33,15 @@ bool shms_packread_ended(const struct shms_pack *p);
  */
 int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
 		      struct shms_pack_view *ret);
-struct shms_packread_key {
-	const void *key;
-	size_t key_size;
-	const struct shms_pack_view *view; /* of the object, while fn runs */
-	uint64_t inode;                    /* the segment's */
-	uint64_t n_links;                  /* names in stores, and leases; without further keys */
-	bool alias;                        /* it is a further key of the object, */
-	bool instead;                      /* which the store has by its own key no more */
-};
+/* Takes an object's view, which is given back when it returns; the segment's inode; how many names
+ * in stores and leases the object has. */
+typedef int shms_packread_fn(const struct shms_pack_view *v, uint64_t inode, uint64_t n_links,
+			     void *arg);
 /*
  * Calls fn for each key that the store has, once, until fn returns another value than 0, which is
  * returned. Keys that come or go meanwhile may be there or not. *io_from, at first 0: of keys with
  * a lower hash (its lower 32 bits) all are told. 0, or as _get().
  */
-int shms_packread_each(struct shms_pack *p, uint64_t *io_from,
-		       int (*fn)(const struct shms_packread_key *key, void *arg), void *arg);
+int shms_packread_each(struct shms_pack *p, uint64_t *io_from, shms_packread_fn *fn, void *arg);
 
 #endif

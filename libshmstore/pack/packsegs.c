@@ -105,9 +105,6 @@ bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg 
 	for (uint32_t at = 0; shms_packindex_next(&p->index, &at, &place);)
 		if (place.segment == number)
 			return true;
-	for (const struct shms_packaliased *o = p->aliases.objects; o; o = o->hh.next)
-		if (o->place.segment == number)
-			return true;
 	return g->n_viewed;
 }
 

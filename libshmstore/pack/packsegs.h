@@ -43,25 +43,6 @@ struct shms_packseg {
 /* what was refused for want of a number or a map is tried again after so long */
 #define SHMS_PACK_AGAIN_MS    1000u
 
-/* The aliases of the store, found by their own places and by those of the objects (packalias.c). */
-struct shms_packalias {
-	struct shms_packplace place, object;
-	struct shms_packalias *prev, *next; /* of one object */
-	UT_hash_handle hh;
-};
-
-struct shms_packaliased {
-	struct shms_packplace place;
-	bool native; /* its own key means it, too: no alias says INSTEAD. Else one does */
-	struct shms_packalias *aliases;
-	UT_hash_handle hh;
-};
-
-struct shms_packaliases {
-	struct shms_packalias *aliases;
-	struct shms_packaliased *objects;
-};
-
 /*
  * The key that was named last, and its place. A handoff follows a put, a get and a delete follow an
  * adoption: such a call needs neither hash nor index, whose lines other work took out of the
@@ -83,7 +64,6 @@ struct shms_pack {
 	struct shms_packlines left;
 	struct shms_packlast last;
 	struct shms_packviews views; /* of each slot that has any: how many, and the flags above */
-	struct shms_packaliases aliases;
 	/* numbers that were ever in use: the ones behind need not be looked at */
 	uint32_t n_segments;
 	uint32_t next;   /* the number that is tidied next */
@@ -144,7 +124,7 @@ static inline uint32_t shms_packseg_number(const struct shms_pack *p, const stru
  * descriptor; -1 with errno. */
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
-/* Has the pack a key, a view or an alias of the segment? Takes a look at all of them. */
+/* Has the pack a key or a view of the segment? Takes a look at all of them. */
 bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g);
 /*
  * A free number for one more segment, with memory for its file, and, if it is an own one, for its
@@ -241,14 +221,13 @@ void shms_pack_count_end(struct shms_pack *p);
 void shms_pack_fork_prepare(struct shms_pack *p);
 void shms_pack_fork_parent(struct shms_pack *p);
 
-/* Of pack.c, for packput.c, packshare.c, packalias.c and packtrim.c. The pack's lock is held. */
+/* Of pack.c, for packput.c, packshare.c and packtrim.c. The pack's lock is held. */
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace *ret);
 /* Hashes the key and finds it; neither, if it is the last one (packsegs.h). */
 bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size,
 		    struct shms_packhashed *ret_key, struct shms_packplace *ret);
-/* The same, and the place of the object that the key means, where the
- * key's own place is an alias. */
+/* The same, for who does not need the hash. */
 bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size,
 			   struct shms_packplace *ret);
 /* The store has got that slot by name, or gives it up. _lose() returns its bytes. */
@@ -283,50 +262,5 @@ int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint
 int shms_pack_describe(struct shms_pack *p, struct shms_packplace place,
 		       struct shms_pack_view *ret);
 int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret);
-
-/*
- * Further keys of an object. An alias is a slot of the store's own small segments,
- * with the key, whose bytes say which slot has the object (docs/segments.md "More than one key").
- * All of a store's keys of one object share the one name bit of its slot.
- *
- * The pack's lock is held.
- */
-
-/* The one buffer of an alias. */
-struct shms_packalias_bytes {
-	uint8_t segment[16]; /* uuid */
-	uint32_t slot, generation;
-};
-_Static_assert(sizeof(struct shms_packalias_bytes) == 24, "an alias");
-
-void shms_packalias_deinit(struct shms_pack *p);
-/* Where the object is that the key of that place means: there, or where the alias says. */
-struct shms_packplace shms_packalias_object(const struct shms_pack *p, struct shms_packplace place);
-/* Has the object further keys? Does the store have it by its own key, if it has it at all? */
-bool shms_packalias_is_aliased(const struct shms_pack *p, struct shms_packplace object);
-bool shms_packalias_is_native(const struct shms_pack *p, struct shms_packplace object);
-/*
- * Makes an alias of the object, with its own slot named, but without an entry in the
- * index. native: the store has the object by its own key. p->grow says what that may
- * take. 0; -ENOSPC, -ENOMEM, ...
- */
-int shms_packalias_make(struct shms_pack *p, const void *key, size_t key_size,
-			struct shms_packplace object, uint32_t generation, bool native,
-			uint64_t now_ms, struct shms_packplace *ret);
-/* Takes it back: the object did not become the store's. */
-void shms_packalias_unmake(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
-/* An alias that a kept store finds again is one, or is given up: the last process was killed before
- * the object was the store's, or after. */
-int shms_packalias_reopen(struct shms_pack *p, struct shms_packplace place,
-			  const struct shms_segpacked *o);
-/*
- * A key of that place goes. The object stays by its other keys, if it has any; else its name goes,
- * and then the alias, so that an alias without its object is one that nobody misses. Returns the
- * bytes that are the store's no more.
- */
-uint64_t shms_packalias_unname(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
-/* The first step of giving all up: objects that have aliases lose the store's name, in all
- * segments, before any alias goes. */
-void shms_packalias_forget_objects(struct shms_pack *p, uint64_t now_ms);
 
 #endif

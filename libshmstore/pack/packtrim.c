@@ -102,8 +102,7 @@ static uint64_t trim(struct shms_pack *p, struct shms_packseg *g, uint64_t now_m
  */
 
 /*
- * Has this store alone the object of that slot, by one key, without views and leases, and not
- * pinned? An object that goes frees memory that this process can give back only if the segment is
+ * Has this store alone the object of that slot, without views and leases, and not pinned? An object that goes frees memory that this process can give back only if the segment is
  * the store's own. now: segnow_of_ms(). The lock is held. Another process may get a view of it at
  * any moment.
  */
@@ -115,8 +114,7 @@ static bool may_go(const struct shms_pack *p, struct shms_packplace place, uint3
 
 	if (shms_packviews_find(&p->views, place) || !shms_segstate_published(state) ||
 	    shms_segstate_promised(state, now) ||
-	    (shms_segpacked_flags_of(&s) & (SHMS_SEGPACKED_ALIAS | SHMS_SEGPACKED_PINNED)) ||
-	    shms_packalias_is_aliased(p, place))
+	    (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_PINNED))
 		return false;
 	for (uint32_t w = 0; w < s.n_words; w++) {
 		if (shms_segword_load(&s.holders[w]) !=

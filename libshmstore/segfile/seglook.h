@@ -78,7 +78,6 @@ struct shms_segsurvey {
 	uint64_t n_named, named_bytes; /* objects that it has by name */
 	uint64_t shared;    /* their bytes / names, summed, in 1 / 2^SHMS_SHARE_SHIFT bytes */
 	uint64_t own_bytes; /* of those that have no other name and no lease */
-	uint32_t n_aliases; /* further keys, as slots */
 	bool is_owner;
 	uint32_t n_bad; /* slots that say what cannot be */
 };

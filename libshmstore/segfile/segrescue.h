@@ -37,14 +37,6 @@ uint64_t shms_segrescue_name(int dirfd, const char *name, uint64_t now_ms);
  * writing. Returns how many. */
 uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms);
 /*
- * The first step of taking the store of that uuid apart, in segment name of its segments/, which is
- * dirfd: its objects lose the store's name, and its aliases keep theirs. In all of its segments,
- * before any is left by shms_segrescue_unlink(): so no kill in between leaves an object whose alias
- * went first. A place that is still locked by a child, or is in another user's segment, is told to
- * be given up, if it has no alias. 0; -ENOENT, -EBADMSG, -ENOTSUP as below; -errno.
- */
-int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16]);
-/*
  * Does what shms_segrescue() does for segment name of a dead store, whose segments/ is
  * dirfd; then removes the link.
  * Of another user's segment (we are root) the places are only told to be given up: a process of the

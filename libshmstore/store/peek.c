@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "hash.h"
@@ -247,87 +246,20 @@ static int tell(const struct shms_packlook *o, void *arg)
 
 /* ---- lists by the index ---------------------------------------------------------------------- */
 
-/* Of an object that has further keys: how many, and whether its own is none of them. */
-struct keys {
-	uint64_t inode;
-	uint32_t slot;
-	uint32_t n;
-	bool instead;
-};
-
-struct indexed {
-	struct each each;
-	struct keys *keys; /* sorted */
-	size_t n, size;
-};
-
-static int compare(const void *a, const void *b)
+static int tell_indexed(const struct shms_pack_view *v, uint64_t inode, uint64_t n_links, void *arg)
 {
-	const struct keys *x = a, *y = b;
-
-	if (x->inode != y->inode)
-		return x->inode < y->inode ? -1 : 1;
-	return x->slot < y->slot ? -1 : x->slot > y->slot;
-}
-
-static int note_alias(const struct shms_packread_key *key, void *arg)
-{
-	struct indexed *x = arg;
-	if (!key->alias)
-		return 0;
-	if (SHMS_GROW(x->keys, x->size, x->n, 1) < 0)
-		return -ENOMEM;
-	x->keys[x->n++] = (struct keys){key->inode, key->view->slot, 1, key->instead};
-	return 0;
-}
-
-/* All notes of one object become one. */
-static void join_notes(struct indexed *x)
-{
-	size_t n = 0;
-
-	if (x->n)
-		qsort(x->keys, x->n, sizeof(*x->keys), compare);
-	for (size_t i = 0; i < x->n; i++) {
-		if (n && compare(&x->keys[n - 1], &x->keys[i]) == 0) {
-			x->keys[n - 1].n++;
-			x->keys[n - 1].instead = x->keys[n - 1].instead || x->keys[i].instead;
-		} else {
-			x->keys[n++] = x->keys[i];
-		}
-	}
-	x->n = n;
-}
-
-static int tell_indexed(const struct shms_packread_key *key, void *arg)
-{
-	const struct indexed *x = arg;
-	const struct keys probe = {.inode = key->inode, .slot = key->view->slot};
-	const struct keys *more =
-		x->n ? bsearch(&probe, x->keys, x->n, sizeof(probe), compare) : NULL;
-
-	/* All keys share the store's one name of the slot. */
-	return tell_view(&x->each, key->view, key->key, key->key_size, key->inode,
-			 key->n_links + (more ? more->n - more->instead : 0));
+	return tell_view(arg, v, shms_pack_view_key(v), v->object.key_size, inode, n_links);
 }
 
 /* *io_from: as shms_packread_each(). */
 static int each_indexed(struct shmstore *s, uint64_t *io_from,
 			int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
-	struct indexed x = {.each = {s, fn, arg}};
 	struct shms_pack *pack;
-	uint64_t noted = 0;
 	int r = shms_packed_reader(s, &pack);
 
-	if (r == 0)
-		r = shms_packread_each(pack, &noted, note_alias, &x);
-	if (r == 0) {
-		join_notes(&x);
-		r = shms_packread_each(pack, io_from, tell_indexed, &x);
-	}
-	free(x.keys);
-	return r;
+	return r < 0 ? r
+		     : shms_packread_each(pack, io_from, tell_indexed, &(struct each){s, fn, arg});
 }
 
 /* ---- lists that begin anew ------------------------------------------------------------------- */
