@@ -7,16 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "keyname.h"
 #include "nameslock.h"
 #include "pack.h"
-#include "packlook.h"
-#include "packread.h"
-#include "packsegs.h"
+#include "publish.h"
 #include "sys.h"
 
 void shms_packed_init(struct shms_packed *x)
@@ -121,7 +117,8 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	int r;
 
 	shms_handle(s)->packed.max = s->p->tmpfs ? max : 0;
-	shms_packedmem_init(s);
+	shms_handle(s)->packed.mem.max = SHMS_PACKEDMEM_LEAST;
+	shms_handle(s)->packed.mem.least = UINT64_MAX;
 	if (!read)
 		return 0;
 	pthread_mutex_lock(&shms_handle(s)->packed.lock);
@@ -206,30 +203,6 @@ bool shms_packed_fits(const struct shmstore *s, uint64_t bytes)
 	uint64_t max = shms_handle(s)->packed.max;
 
 	return max && bytes <= max;
-}
-
-void shms_packed_fork_prepare(struct shmstore *s)
-{
-	pthread_mutex_lock(&shms_handle(s)->packed.lock);
-	if (shms_packed_pack(s))
-		shms_pack_fork_prepare(shms_packed_pack(s));
-}
-
-void shms_packed_fork_parent(struct shmstore *s)
-{
-	if (shms_packed_pack(s))
-		shms_pack_fork_parent(shms_packed_pack(s));
-	pthread_mutex_unlock(&shms_handle(s)->packed.lock);
-}
-
-void shms_packed_fork_child(struct shmstore *s)
-{
-	struct shms_packed *x = &shms_handle(s)->packed;
-
-	if (shms_packed_pack(s))
-		shms_pack_fork_child(shms_packed_pack(s));
-	x->dir_fd = shms_close_fd(x->dir_fd);
-	pthread_mutex_unlock(&x->lock);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */

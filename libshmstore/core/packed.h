@@ -59,10 +59,6 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read);
 /* The handle closes: views stay. Before the store's directory is taken apart. */
 void shms_packed_retire(struct shmstore *s, bool keep);
 
-void shms_packed_fork_prepare(struct shmstore *s);
-void shms_packed_fork_parent(struct shmstore *s);
-void shms_packed_fork_child(struct shmstore *s);
-
 static inline struct shms_pack *shms_packed_pack(const struct shmstore *s)
 {
 	/* acquire: who sees the pack sees all of it. */
@@ -121,8 +117,9 @@ int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *
  * store's pool (docs/segments.md "Memory"): it has a bound and an age, and goes when memory is
  * wanted.
  */
-void shms_packedmem_init(struct shmstore *s);
 #define SHMS_PACKEDMEM_CALLS 64u /* of that many one looks at the pool */
+/* a pool that is smaller is not worth a trim, unless somebody asks for it */
+#define SHMS_PACKEDMEM_LEAST (UINT64_C(1) << 20)
 /* After a call that put, took or dropped a packed object, where there may be something to do. */
 void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms);
 /* Tells the daemon's words what went back to the kernel. */

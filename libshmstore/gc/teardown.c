@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * teardown.c: takes a dead or closing store apart; see teardown.h for the order and why. Everything
+ * teardown.c: takes a dead or closing store apart; see gc.h for the order and why. Everything
  * is idempotent: two that do it at once, or one that starts where another was killed, do no harm.
  */
-#include "teardown.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "alone.h"
-#include "bootclock.h"
 #include "cleanup.h"
+#include "credit.h"
+#include "gc.h"
 #include "leasetext.h"
 #include "packlines.h"
 #include "page.h"
-#include "segrescue.h"
+#include "seglook.h"
 #include "sys.h"
 #include "tier.h"
 

@@ -11,12 +11,12 @@
 
 #include "cleanup.h"
 #include "format.h"
-#include "hostpage.h"
 #include "lightlock.h"
 #include "macros.h"
 #include "packsegs.h"
 #include "page.h"
 #include "seglook.h"
+#include "sys.h"
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
@@ -100,6 +100,7 @@ static void remember(struct shms_pack *p, const struct shms_packhashed *key,
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace place)
 {
+	shms_pack_gain(p, place);
 	count_key(p, true);
 	shms_packindex_add(&p->index, key->hash, place);
 	remember(p, key, place);
@@ -113,6 +114,7 @@ void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
 		shms_pack_name(p, key, place);
 		return;
 	}
+	shms_pack_gain(p, place);
 	shms_packindex_replace(&p->index, key->hash, *old, place);
 	remember(p, key, place);
 	shms_pack_lose(p, *old, now_ms);
@@ -137,7 +139,7 @@ static uint64_t hash_of(const struct shms_pack *p, struct shms_packplace place)
 	if (size <= sizeof(words))
 		return shms_packhash_words(words, size);
 	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0
-		       ? shms_packhash(shms_packseg_key(g, &o), o.key_size).hash
+		       ? shms_packhash(shms_segpacked_key(&g->file->segment, &o), o.key_size).hash
 		       : 0;
 }
 
@@ -192,7 +194,8 @@ static int new_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret
 	return !p->opening && shared_lines(p, n, ret) ? 0 : shms_packlines_private(n, ret);
 }
 
-void shms_pack_publish(struct shms_pack *p)
+/* Others find the index, if it is a file; or that there is none. Not while names are read. */
+static void publish(struct shms_pack *p)
 {
 	if (p->opening || p->options.store_fd < 0)
 		return;
@@ -212,7 +215,7 @@ void shms_pack_share(struct shms_pack *p)
 		p->index.lines = shared.lines;
 		shms_packlines_close(&own);
 	}
-	shms_pack_publish(p);
+	publish(p);
 }
 
 static SHMS_ASIDE int grow_index(struct shms_pack *p, uint32_t n_lines)
@@ -227,7 +230,7 @@ static SHMS_ASIDE int grow_index(struct shms_pack *p, uint32_t n_lines)
 	shms_packindex_move(&p->index, p->lines.lines, n_lines, hashes_of, p);
 	p->grow.gave += old.bytes;
 	shms_packlines_end(&old);
-	shms_pack_publish(p);
+	publish(p);
 	return 0;
 }
 
@@ -246,7 +249,7 @@ static SHMS_ASIDE bool is_long_key(const struct shms_packseg *g, const struct sh
 	struct shms_segpacked o;
 
 	return shms_segpacked_read(&g->file->segment, slot, &o) == 0 && o.key_size == key->size &&
-	       memcmp(shms_packseg_key(g, &o), key->key, key->size) == 0;
+	       memcmp(shms_segpacked_key(&g->file->segment, &o), key->key, key->size) == 0;
 }
 
 /* The slot has our name, so that its object does not change. */
@@ -276,8 +279,9 @@ bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,
 	return shms_packindex_find(&p->index, key, is_key, p, ret);
 }
 
-bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size,
-		    struct shms_packhashed *ret_key, struct shms_packplace *ret)
+/* Hashes the key and finds it; neither, if it is the last one (packsegs.h). */
+static bool seek(struct shms_pack *p, const void *key, size_t key_size,
+		 struct shms_packhashed *ret_key, struct shms_packplace *ret)
 {
 	const struct shms_packlast *last = &p->last;
 
@@ -299,7 +303,7 @@ bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size
 {
 	struct shms_packhashed k;
 
-	return shms_pack_seek(p, key, key_size, &k, ret);
+	return seek(p, key, key_size, &k, ret);
 }
 
 int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
@@ -473,7 +477,7 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 	int r = -ENOENT;
 
 	SHMS_LIGHT_HELD(&p->lock);
-	if (shms_pack_seek(p, key, key_size, &k, &place)) {
+	if (seek(p, key, key_size, &k, &place)) {
 		shms_packindex_drop(&p->index, k.hash, place);
 		p->last.size = 0;
 		count_key(p, false);

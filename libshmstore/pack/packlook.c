@@ -4,15 +4,13 @@
  * name again. The owner changes the generation before it changes any byte (segslot.h), so that what
  * was copied under one generation is that object's.
  */
-#include "packlook.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc.h"
-#include "bootclock.h"
 #include "cleanup.h"
+#include "pack.h"
 #include "packsegs.h"
 #include "sys.h"
 
@@ -130,9 +128,10 @@ static int look(struct looking *l, const struct shms_seglook *file)
 	return r;
 }
 
-/* Looks at each segment that can be read, if all, and tells fn of each that may not be. */
-static int each(int dir_fd, struct looking *l, bool all)
+int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
+		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
 {
+	struct looking l = {.store = store, .key = key, .key_size = key_size, .fn = fn, .arg = arg};
 	_names_ struct shms_names d = shms_names(dir_fd, ".");
 	struct shms_seglook file;
 	int r = shms_error(d.error);
@@ -142,32 +141,16 @@ static int each(int dir_fd, struct looking *l, bool all)
 			continue;
 		r = shms_seglook_open(d.fd, d.name, false, &file);
 		if (r == 0) {
-			r = all ? look(l, &file) : 0;
+			r = store ? look(&l, &file) : 0;
 			shms_seglook_close(&file);
 		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
 			r = 0; /* gone, or what verify speaks of */
 		} else if (r == -EPERM || r == -EACCES) {
-			r = l->fn(&(struct shms_packlook){.error = -EPERM, .file = d.name}, l->arg);
+			r = fn(&(struct shms_packlook){.error = -EPERM, .file = d.name}, arg);
 		} else {
 			r = shms_error(r);
 		}
 	}
-	free(l->room);
+	free(l.room);
 	return r != 0 ? r : d.error;
-}
-
-int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
-		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
-{
-	struct looking l = {.store = store, .key = key, .key_size = key_size, .fn = fn, .arg = arg};
-
-	return each(dir_fd, &l, true);
-}
-
-int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg),
-			  void *arg)
-{
-	struct looking l = {.fn = fn, .arg = arg};
-
-	return each(dir_fd, &l, false);
 }

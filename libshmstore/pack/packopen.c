@@ -21,12 +21,12 @@ static int read_name(struct shms_pack *p, struct shms_packplace place,
 		     const struct shms_segpacked *o)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
-	const struct shms_packhashed key = shms_packhash(shms_packseg_key(g, o), o->key_size);
+	const struct shms_packhashed key =
+		shms_packhash(shms_segpacked_key(&g->file->segment, o), o->key_size);
 	struct shms_packplace held;
 	int r;
 
 	g->large = g->large || o->extent_size > SHMS_PACK_SMALL;
-	shms_pack_gain(p, place);
 	r = shms_pack_reserve(p);
 	if (r < 0)
 		return r;
@@ -34,6 +34,7 @@ static int read_name(struct shms_pack *p, struct shms_packplace place,
 		shms_pack_name(p, &key, place);
 		return 0;
 	}
+	shms_pack_gain(p, place);
 	/*
 	 * A process was killed while it replaced the object, and the key has two: readers may have
 	 * seen the one that the index means. Where there was no index they saw the first.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packread.c: see packread.h.
+ * packread.c: see pack.h.
  *
  * A look finds a cell in the store's index, and in it the slot. Nothing of the slot's extent is
  * read before the slot is pinned: the reader's view bit stands, and after that the slot still has
@@ -12,8 +12,6 @@
  * hashes do. So an index that grew meanwhile is gone on with at the same hash, and no key
  * is met twice or passed over.
  */
-#include "packread.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +19,7 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "macros.h"
-#include "packlook.h"
+#include "pack.h"
 #include "packsegs.h"
 #include "page.h"
 #include "segslot.h"

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "macros.h"
 #include "page.h"
@@ -318,11 +317,6 @@ void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t n
 		if (&p->segments[place.segment] == g && (views & SHMS_PACK_INHERITED))
 			at -= set_views(p, place, views & ~SHMS_PACK_INHERITED, now_ms);
 	}
-}
-
-const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o)
-{
-	return shms_segpacked_key(&g->file->segment, o);
 }
 
 bool shms_pack_is_there(struct shms_pack *p)

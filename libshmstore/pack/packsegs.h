@@ -14,7 +14,6 @@
 #include "pack.h"
 #include "packindex.h"
 #include "packlines.h"
-#include "packviews.h"
 
 struct shms_packseg {
 	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */
@@ -72,7 +71,7 @@ struct shms_pack {
 	/* names are not read yet: segments where there seem to be none may have some */
 	bool opening;
 	bool child;          /* of a fork */
-	bool reader;         /* packread.h: it has no names, and no link of any segment */
+	bool reader;         /* packread.c: it has no names, and no link of any segment */
 	atomic_bool ended;   /* a reader's: nothing more is found */
 	atomic_bool retired; /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
@@ -200,50 +199,30 @@ static inline void shms_packseg_unuse(struct shms_packseg *g, uint32_t slot)
 	if (g->used)
 		g->used[slot / 8] &= (uint8_t) ~(1u << slot % 8);
 }
-/* The key of the object o, which was read out of its slot. */
-const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o);
 
 /* Of packfork.c. Have all children that inherited views of that segment ended? */
 bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g);
 /* The pack is about to be freed. */
 void shms_pack_count_end(struct shms_pack *p);
 
-/*
- * Packed objects and fork(). A child inherits views, and the parent must know how long
- * the child may use them: each segment with live views has a byte that the children lock together.
- * The process that forks calls these functions, itself or by handlers of pthread_atfork().
- */
-
-/*
- * prepare, before the fork, takes the pack's lock, and takes the byte's lock for the children.
- * parent gives both back. In the child only views are left.
- */
-void shms_pack_fork_prepare(struct shms_pack *p);
-void shms_pack_fork_parent(struct shms_pack *p);
-
 /* Of pack.c, for packput.c, packshare.c and packtrim.c. The pack's lock is held. */
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace *ret);
-/* Hashes the key and finds it; neither, if it is the last one (packsegs.h). */
-bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size,
-		    struct shms_packhashed *ret_key, struct shms_packplace *ret);
-/* The same, for who does not need the hash. */
+/* The same without the hash, which is not needed if the key is the last one. */
 bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size,
 			   struct shms_packplace *ret);
 /* The store has got that slot by name, or gives it up. _lose() returns its bytes. */
 void shms_pack_gain(struct shms_pack *p, struct shms_packplace place);
 uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
-/* Before _name(), which cannot fail. 0, -ENOMEM. */
+/* Before _name() and _rename(), which cannot fail. 0, -ENOMEM. */
 int shms_pack_reserve(struct shms_pack *p);
-/* Others find the index, if it is a file; or that there is none. Does nothing while names are read.
- * _share() makes it a file first. */
-void shms_pack_publish(struct shms_pack *p);
+/* Makes the index a file, which others find; where that cannot be, they find that there is none. */
 void shms_pack_share(struct shms_pack *p);
-/* The key means that slot. */
+/* The store has got that slot, and the key means it. */
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace place);
-/* The key, which meant old where that is not NULL, means that slot. Killed before the old one goes,
- * the key has two: the index says which of them readers have found. */
+/* The same of a key that meant old, where that is not NULL. Killed before the old one goes, the key
+ * has two: the index says which of them readers have found. */
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
 		      const struct shms_packplace *old, struct shms_packplace place,
 		      uint64_t now_ms);
@@ -253,10 +232,6 @@ void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
  */
 void shms_pack_changing(struct shms_pack *p);
 void shms_pack_changed(struct shms_pack *p);
-/* Of packput.c. Puts the object into any segment of the store's. p->grow says what
- * it may take. 0; -ENOSPC, … */
-int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms,
-		    struct shms_packplace *ret);
 /* Describes the object of a slot that is held. 0, -EBADMSG. _view() counts a view of it as well;
  * -ENOMEM. */
 int shms_pack_describe(struct shms_pack *p, struct shms_packplace place,

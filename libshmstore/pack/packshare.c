@@ -175,8 +175,8 @@ static int check_object(const struct shms_packseg *g, uint32_t index, const stru
 	if (expect && expect->verify &&
 	    !shms_pack_verify(&o, g->file->segment.bytes + o.extent_off))
 		return -EBADMSG;
-	return o.key_size == a->key.size &&
-			       memcmp(shms_packseg_key(g, &o), a->key.key, a->key.size) == 0
+	return o.key_size == a->key.size && memcmp(shms_segpacked_key(&g->file->segment, &o),
+						   a->key.key, a->key.size) == 0
 		       ? 0
 		       : -ENOTSUP;
 }
@@ -203,7 +203,6 @@ static int adopt_held(struct shms_pack *p, struct shms_packplace place,
 				       &t->what);
 	if (r < 0 || same)
 		return r;
-	shms_pack_gain(p, place);
 	shms_pack_rename(p, &a->key, held ? &old : NULL, place, a->now_ms);
 	return 0;
 }

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "hostpage.h"
 #include "segfile.h"
 #include "sys.h"
 

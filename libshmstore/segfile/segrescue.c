@@ -7,8 +7,6 @@
  * killed, the record is as it was, and the next one begins anew. The record is freed last: a FREE
  * place has no bits.
  */
-#include "segrescue.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 
 #include "cleanup.h"
 #include "segfile.h"
+#include "seglook.h"
 #include "segmem.h"
 #include "segslot.h"
 #include "sys.h"

@@ -21,7 +21,6 @@
 #include "parts.h"
 #include "publish.h"
 #include "sys.h"
-#include "transient.h"
 #include "view.h"
 
 #define PAGEMAP_FILE    (1ull << 61)

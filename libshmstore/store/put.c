@@ -23,9 +23,7 @@
 #include "copy.h"
 #include "credit.h"
 #include "detail.h"
-#include "draft.h"
 #include "format.h"
-#include "hostpage.h"
 #include "macros.h"
 #include "nameslock.h"
 #include "packed.h"
@@ -35,7 +33,6 @@
 #include "recycle.h"
 #include "room.h"
 #include "sys.h"
-#include "unnamed.h"
 #include "view.h"
 #include "xxh3.h"
 

@@ -11,8 +11,8 @@
 
 #include "dice.h"
 #include "packs.h"
+#include "seglook.h"
 #include "segments.h"
-#include "segrescue.h"
 
 Test(pack, objects_come_and_go_by_key)
 {

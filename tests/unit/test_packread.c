@@ -5,11 +5,11 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "packread.h"
+#include "pack.h"
 #include "packs.h"
 #include "packsegs.h"
+#include "seglook.h"
 #include "segments.h"
-#include "segrescue.h"
 #include "segslot.h"
 
 static struct shms_pack *reader_of(const struct shms_pack *p)
