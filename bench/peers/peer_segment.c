@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bootclock.h"
 #include "measure.h"
 #include "pack.h"
 #include "peer.h"
+#include "sys.h"
 
 #define KEY      "k"
 #define LEASE_MS 60000u

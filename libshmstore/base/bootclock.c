@@ -9,7 +9,6 @@
  * and has no child yet that is not its own: what is in the host's namespace, by its number, has no
  * offset whatever the file says.
  */
-#include "bootclock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "hostpage.h"
+#include "sys.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25

@@ -24,8 +24,6 @@
 #include "detail.h"
 #include "hexdigits.h"
 #include "refused.h"
-#include "transient.h"
-#include "unnamed.h"
 
 #define ALLOCATE_LEAST 4096u
 #define AT_ONCE        5u

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sys.h: the few kernel calls that libc does not wrap, or that need a loop or a fallback.
- * All return >= 0 or -errno. */
+ * All return >= 0 or -errno, unless they say otherwise. */
 #ifndef SHMS_SYS_H
 #define SHMS_SYS_H
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 /* Maps what the kernel says to the closed list of shmstore.h. Takes errno
  * or -errno, returns -errno. */
@@ -69,7 +72,7 @@ struct shms_names shms_names_beneath(int dirfd, const char *name);
 struct shms_names shms_names_of(int consume_fd); /* -errno: that is its error */
 bool shms_names_next(struct shms_names *d);
 void shms_names_end(struct shms_names *d);
-/* Gives the unnamed file fd (unnamed.h) a name; AT_EMPTY_PATH, or
+/* Gives the unnamed file fd (unnamed.c) a name; AT_EMPTY_PATH, or
  * /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);
 /* A file's, or a symlink's: by a link and an unlink where renameat2 is refused. Of several who
@@ -142,11 +145,28 @@ static inline int64_t shms_stat_ns(const struct timespec *t)
 {
 	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
 }
-/* CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. (The clock of leases: bootclock.h.) */
+/* CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. */
 int64_t shms_now_real_ns(void);
 uint64_t shms_now_mono_ns(void);
 /* When so many milliseconds from now are over; UINT64_MAX: never. */
 uint64_t shms_until_ns(uint64_t ms);
+/*
+ * bootclock.c: the clock that all processes of the host share, in whatever container:
+ * CLOCK_BOOTTIME of the host. Times that others read (leases, the stamps of the disk tier's
+ * accounts) are in it.
+ */
+/* Since the host was started. */
+uint64_t shms_now_boot_ms(void);
+uint64_t shms_now_boot_ns(void);
+/*
+ * A time of that clock, at most SHMS_BOOT_LATE_MS of the host's awake time ago: for what may be
+ * seen late and not early. A fifth of the price.
+ */
+#define SHMS_BOOT_LATE_MS 10u
+uint64_t shms_lately_boot_ms(void);
+/* A time of that clock as CLOCK_BOOTTIME of this process tells it: the same outside of a time
+ * namespace. UINT64_MAX stays. */
+uint64_t shms_boot_ms_here(uint64_t host_ms);
 /* Of a file system; size or inodes 0: it has no limit. */
 struct shms_space {
 	uint64_t size, used, available; /* bytes */
@@ -156,5 +176,76 @@ struct shms_space {
 int shms_space(int fd, struct shms_space *ret);
 /* This boot's id; all zero where it cannot be read. */
 void shms_boot_id(uint8_t ret_id[16]);
+
+/*
+ * The size of this host's pages: 4 KiB, or 16 or 64 on some Arm machines. The kernel gives memory,
+ * takes it back and maps by whole ones. Formats have pages of 4 KiB on every host
+ * (SHMS_FORMAT_PAGE, SHMS_SEGMENT_PAGE).
+ */
+
+#ifndef MADV_POPULATE_WRITE /* of Linux 5.14: all pages at once, not a fault each */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static inline uint64_t shms_host_page(void)
+{
+	static _Atomic uint64_t page; /* sysconf() takes 27 instructions, and a put asks 14 times */
+
+	if (!page)
+		page = (uint64_t)sysconf(_SC_PAGESIZE);
+	return page;
+}
+
+/* Memory that size bytes take. */
+static inline uint64_t shms_whole_pages(uint64_t size)
+{
+	uint64_t page = shms_host_page();
+
+	return (size + page - 1) & ~(page - 1);
+}
+
+/*
+ * unnamed.c: files that have no name until they are whole.
+ *
+ * Where O_TMPFILE is refused (gVisor says EISDIR, some file systems EOPNOTSUPP, a filter EPERM), or
+ * a file can never be linked, such a file has a name after all, aside: it loses that when it gets
+ * its own (shms_link_fd()) or when shms_close_fd() closes it. A process that is killed leaves it
+ * there. Names are of a form of their own, so that gc finds them and the books know them.
+ */
+
+/* Aside from the part of a store that the file is to be in: what lies there is the
+ * store's, and goes with it. */
+#define SHMS_ASIDE_STORE "../recycle"
+
+/* Where such a file is to be. */
+struct shms_unnamed {
+	int dir_fd;   /* it will be linked there, or in the same file system */
+	int aside_fd; /* below which aside is, where it is needed */
+	/* a directory that only who may write to dir_fd can write to, or that is sticky */
+	const char *aside;
+};
+
+/* openat(2), noted (transient.c), of a new file: flags besides O_CLOEXEC, and O_TMPFILE or O_CREAT.
+ * The group's rights are given whatever the umask. -1 and errno. */
+int shms_unnamed_open(const struct shms_unnamed *u, int flags, mode_t mode);
+/* The same within a part of a store. */
+int shms_unnamed_part(int part_fd, int flags, mode_t mode);
+/* Is it the name of one, whose maker may be gone? */
+bool shms_unnamed_is(const char *name);
+
+/* Moves the one that fd is from aside to name, if it is there. 1: done; 0: it
+ * has no name aside; -errno. */
+int shms_unnamed_move(int fd, int dir_fd, const char *name);
+
+/* A file without a name could not be linked: those that follow get a name aside. */
+void shms_unnamed_not_linked(void);
+
+/* For transient.c. fd is being closed: what it has aside goes. */
+extern atomic_uint shms_unnamed_n; /* that have a name aside */
+void shms_unnamed_closed(int fd);
+/* Around a fork. The child has none. */
+void shms_unnamed_fork_prepare(void);
+void shms_unnamed_fork_parent(void);
+void shms_unnamed_fork_child(void);
 
 #endif

@@ -17,8 +17,6 @@
  * up for good); the flag O_CLOFORK, which Linux does not have; closing what /proc/self/fd shows of
  * the partition (a program's own files may be there).
  */
-#include "transient.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,10 +29,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "hugemap.h"
 #include "lightlock.h"
 #include "sys.h"
-#include "unnamed.h"
 
 /* descriptors of higher numbers are not noted; the kernel's default limit is this one */
 #define NUMBERS  (1u << 20)

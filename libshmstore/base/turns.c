@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "cleanup.h"
 #include "sys.h"
@@ -14,7 +15,7 @@
 #define TICK_NS 1000000u
 
 struct shms_turn {
-	struct shms_turn *next;
+	struct shms_turn *prev, *next;
 	_Atomic uint32_t mine;
 };
 
@@ -37,33 +38,23 @@ static bool queue(struct shms_turns *t, struct shms_turn *me)
 
 	SHMS_HELD(&t->lock);
 	ours = !shms_turns_taken(t);
-	if (ours) {
+	if (ours)
 		atomic_store_explicit(&t->taken, true, memory_order_relaxed);
-	} else {
-		if (shms_turns_waited(t))
-			t->last->next = me;
-		else
-			t->first = me;
-		t->last = me;
-	}
+	else
+		DL_APPEND(t->first, me);
 	return ours;
 }
 
 /* False: the turn came meanwhile. */
 static bool give_up(struct shms_turns *t, struct shms_turn *me)
 {
-	struct shms_turn *before = NULL, *w;
+	bool came;
 
 	SHMS_HELD(&t->lock);
-	for (w = t->first; w && w != me; w = w->next)
-		before = w;
-	if (w && before)
-		before->next = me->next;
-	else if (w)
-		t->first = me->next;
-	if (w && !me->next)
-		t->last = before;
-	return w != NULL;
+	came = atomic_load_explicit(&me->mine, memory_order_relaxed) != 0;
+	if (!came)
+		DL_DELETE(t->first, me);
+	return !came;
 }
 
 bool shms_turns_take(struct shms_turns *t, uint64_t ns, int (*tick)(void *arg), void *arg)
@@ -98,7 +89,7 @@ void shms_turns_end(struct shms_turns *t)
 	next = t->first;
 	if (next) {
 		mine = &next->mine;
-		t->first = next->next;
+		DL_DELETE(t->first, next);
 		/* From here on it may be gone. */
 		atomic_store_explicit(mine, 1, memory_order_release);
 		syscall(SYS_futex, mine, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);

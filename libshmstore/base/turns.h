@@ -15,10 +15,9 @@
 struct shms_turn;
 
 struct shms_turns {
-	pthread_mutex_t lock; /* of what follows */
-	struct shms_turn *_Atomic first;
-	struct shms_turn *last; /* if there is a first */
-	_Atomic bool taken;     /* somebody has the turn */
+	pthread_mutex_t lock;            /* of what follows */
+	struct shms_turn *_Atomic first; /* of those who wait */
+	_Atomic bool taken;              /* somebody has the turn */
 };
 
 void shms_turns_init(struct shms_turns *t);

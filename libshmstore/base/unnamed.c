@@ -10,7 +10,6 @@
  * taken off. A link cannot be tried without a file, so that it is asked for
  * beforehand whether linkat is refused.
  */
-#include "unnamed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +26,6 @@
 #include "cleanup.h"
 #include "refused.h"
 #include "sys.h"
-#include "transient.h"
 
 #define PREFIX    "new-"
 #define NAME_SIZE (sizeof(PREFIX) + 16)

@@ -19,18 +19,15 @@
 #include <string.h>
 
 #include "alloc.h"
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "holders.h"
 #include "inodes.h"
-#include "move.h"
 #include "page.h"
 #include "partition.h"
 #include "seglook.h"
 #include "sys.h"
 #include "tier.h"
-#include "unnamed.h"
 #include "walk.h"
 
 #define PROGRESS_NAMES 4096u /* a power of 2 */

@@ -33,8 +33,6 @@
 
 #include "alloc.h"
 #include "cleanup.h"
-#include "holdertable.h"
-#include "mapping.h"
 #include "name.h"
 #include "object.h"
 #include "page.h"

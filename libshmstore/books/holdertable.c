@@ -3,7 +3,6 @@
  * holdertable.c: the answers that a scan of /proc allows, once a walk has said which inodes have
  * names after all, and which slots have views.
  */
-#include "holdertable.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include "alloc.h"
 #include "books.h"
 #include "holders.h"
-#include "hostpage.h"
 #include "pack.h"
 #include "segfile.h"
 #include "seglook.h"

@@ -3,11 +3,10 @@
  * mapping.c: what /proc says of a mapping. Pure. Most lines of most processes are of other devices,
  * so the device is looked at first and the numbers are read last.
  */
-#include "mapping.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "holders.h"
 #include "page.h"
 
 #define UUID_DIGITS 32

@@ -19,13 +19,13 @@
 
 #include "alloc.h"
 #include "cleanup.h"
+#include "codec.h"
 #include "detail.h"
 #include "inodes.h"
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
 #include "tierformat.h"
-#include "tierframe.h"
 #include "tierscan.h"
 
 #define SLICE_NS      100000000ull /* that is slept at once */

@@ -19,7 +19,6 @@
 #include <sys/stat.h>
 
 #include "alloc.h"
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "inodes.h"
@@ -31,7 +30,6 @@
 #include "sys.h"
 #include "tier.h"
 #include "tierscan.h"
-#include "transient.h"
 #include "walk.h"
 
 #define CHUNK (1u << 20)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec.c: zstd over one frame, as it is or as planes (planes.h), and the rule what is worth it.
+ * codec.c: zstd over one frame, as it is or as planes (planes.c), and the rule what is worth it.
  *
  * Planes are made of pieces of 256 KiB, each plane as a zstd frame of its own: a piece stays in the
  * cache, where whole frames would go through memory nine times. In planes zstd finds noise and
@@ -24,8 +24,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <zstd.h>
-
-#include "planes.h"
 
 #define PLANE_SAMPLE (SHMS_CODEC_SAMPLE / 2)
 #define PLANE_LEVEL  (-2)

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "tierformat.h"
 
@@ -59,5 +60,60 @@ struct shms_codec_unpacking {
 };
 /* Some more bytes. 0, -EBADMSG (also where stored has more to give), -ENOMEM. */
 int shms_codec_unpack(struct shms_codec_context *c, struct shms_codec_unpacking *u);
+
+/*
+ * planes.c: arrays of 4- or 8-byte words turned into planes of bytes that compress well and fast,
+ * and back. Pure.
+ */
+
+#define SHMS_PLANE_MAX ((size_t)65536) /* bytes of a plane that can be planes of bits */
+
+struct shms_planes {
+	unsigned width; /* bytes of a word: 4 or 8 */
+	bool delta;     /* the differences of neighbouring words instead of the words */
+};
+
+/* Bytes of each plane of size bytes. */
+size_t shms_planes_size(struct shms_planes p, size_t size);
+/* size bytes in, as many out; they do not overlap. Words beyond a multiple of eight are copied. */
+void shms_planes_split(struct shms_planes p, const void *words, size_t size, void *planes);
+void shms_planes_join(struct shms_planes p, const void *planes, size_t size, void *words);
+/*
+ * Version 0.1 wrote a plane in which few bits vary as eight planes of bits; which: a bit for each
+ * such plane, the first one lowest. Turns them back into bytes, in place. scratch: room for
+ * SHMS_PLANE_MAX bytes. 0, -EBADMSG: no such planes.
+ */
+int shms_planes_from_bits(struct shms_planes p, void *planes, size_t size, uint8_t which,
+			  void *scratch);
+
+/*
+ * tierframe.c: what a processor does with one frame between memory and disk: copies, hashes, packs
+ * and unpacks. No I/O on the disk.
+ */
+
+/* A thread's contexts and buffers. NULL: out of memory. */
+struct shms_tier_tools;
+struct shms_tier_tools *shms_tier_tools_new(void);
+void shms_tier_tools_free(struct shms_tier_tools *t);
+
+struct shms_tier_work {
+	/* in */
+	int object_fd;          /* load: -1: only checked */
+	uint64_t object_offset; /* of the frame's bytes in it */
+	/* store: filled but for the offset; load: as in the header */
+	struct shms_tier_frame *frame;
+	int level;
+	/* store: room for the frame and its padding; load: the same, and it holds what is stored */
+	void *bytes;
+	void *spare; /* as much again; store of level 0, load of a raw frame: NULL */
+	/* out */
+	void *at;         /* store: what is to be written, padded: bytes or spare */
+	int error;        /* -errno */
+	const char *what; /* of error: static text */
+};
+
+/* t: NULL where there was no memory for it, which is the error then. */
+void shms_tier_pack(struct shms_tier_work *w, struct shms_tier_tools *t);
+void shms_tier_unpack(struct shms_tier_work *w, struct shms_tier_tools *t);
 
 #endif

@@ -15,10 +15,10 @@
  * by hand: 1.7 to 2 times as fast on integers, 5 times on small ones, for 500 lines. Version 0.1
  * wrote planes of bits; they are still read.
  */
-#include "planes.h"
-
 #include <errno.h>
 #include <string.h>
+
+#include "codec.h"
 
 #define GROUP 8u /* words that are taken at a time */
 

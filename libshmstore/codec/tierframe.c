@@ -9,7 +9,6 @@
  * is lost, and leaves no mapping that the test for other users of the object would see. A raw frame
  * without padding has one hash, not two.
  */
-#include "tierframe.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -34,8 +34,6 @@
  * not for us): it may grant at any moment, so nobody else can. Then a store lives off its credit,
  * and gets the limit's error when that is used up.
  */
-#include "alone.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -47,14 +45,13 @@
 #include <time.h>
 
 #include "attach.h"
-#include "bootclock.h"
 #include "cleanup.h"
+#include "credit.h"
 #include "detail.h"
 #include "opened.h"
 #include "page.h"
 #include "sys.h"
 #include "tier.h"
-#include "transient.h"
 #include "walk.h"
 
 #define INHERIT_MS 20u

@@ -3,7 +3,7 @@
  * credit.c: charging against credit, and the store's own limit.
  *
  * A put charges, takes memory, settles. Short of credit it asks the daemon (attach.h), and
- * where there is none it goes on alone (alone.h); refused, it hands the refusal up, so
+ * where there is none it goes on alone (alone.c); refused, it hands the refusal up, so
  * that the caller makes room of its own (room.h) and comes again, at last with
  * SHMS_CREDIT_WAIT. No lock is held meanwhile.
  *
@@ -27,11 +27,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "alone.h"
 #include "attach.h"
 #include "detail.h"
 #include "handle.h"
-#include "hostpage.h"
 #include "sys.h"
 
 #define MS         1000000ull

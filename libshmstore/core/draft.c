@@ -31,8 +31,6 @@
  * recycle pool instead of KEPT (each take asks for a lease, and they have names: a killed
  * process would leave them to gc).
  */
-#include "draft.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -47,10 +45,8 @@
 #include "detail.h"
 #include "handle.h"
 #include "hash.h"
-#include "hostpage.h"
+#include "recycle.h"
 #include "sys.h"
-#include "transient.h"
-#include "unnamed.h"
 
 #define KEEP_MAX     (128ull << 20)
 #define SIZE_MAX_LOG 46 /* 64 TiB: sums with pages and headers fit */
@@ -99,16 +95,12 @@ static struct shms_draft *find(const void *buffer)
  * the kernel. lock is held. */
 static void unbook(struct shms_draft *d, bool freed)
 {
-	struct shms_ledger *l = d->s->ledger;
-
 	if (!d->booked)
 		return;
 	d->booked = false;
 	if (freed)
 		shms_credit_gave(d->s, d->fresh);
-	atomic_fetch_sub_explicit(&l->reserved_n, 1, memory_order_relaxed);
-	/* Release: pairs with take_under() in credit.c. */
-	atomic_fetch_sub_explicit(&l->reserved_bytes, d->map_size, memory_order_release);
+	shms_reserved(d->s, d->map_size, false);
 }
 
 /* It is none from here on: in no list, and not to be found. lock is held. */
@@ -272,7 +264,6 @@ static bool list(struct shms_draft *d)
 	if (!d->hh.tbl)
 		return false;
 	shms_handle(s)->drafts.n++;
-	shms_count(&s->ledger->reserved_n, 1);
 	d->booked = true;
 	return true;
 }
@@ -324,7 +315,7 @@ static int new_draft(struct shmstore *s, uint64_t size, struct shms_draft **ret)
 				 .fd = -1,
 				 .map_size = shms_whole_pages(SHMS_DRAFT_HEAD + size),
 				 .size = size};
-	shms_count(&s->ledger->reserved_bytes, d->map_size);
+	shms_reserved(s, d->map_size, true);
 	r = shms_credit_take(s, d->map_size, SHMS_CREDIT_RESERVED, &charge);
 	if (r == 0) {
 		shms_store_ref(s);
@@ -335,8 +326,7 @@ static int new_draft(struct shmstore *s, uint64_t size, struct shms_draft **ret)
 			shms_store_unref(s);
 	}
 	if (r < 0) {
-		atomic_fetch_sub_explicit(&s->ledger->reserved_bytes, d->map_size,
-					  memory_order_release);
+		shms_reserved(s, d->map_size, false);
 		return r;
 	}
 	*ret = d;

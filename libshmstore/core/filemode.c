@@ -10,7 +10,6 @@
 #include "detail.h"
 #include "opened.h"
 #include "tier.h"
-#include "transient.h"
 
 bool shms_file_handed(const struct shmstore *s, const struct stat *st)
 {

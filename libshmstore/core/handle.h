@@ -11,7 +11,6 @@
 
 #include "attach.h"
 #include "credit.h"
-#include "draft.h"
 #include "links.h"
 #include "opened.h"
 #include "packed.h"

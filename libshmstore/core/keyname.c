@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keyname.c: see keyname.h. */
-#include "keyname.h"
-
+/* keyname.c: see publish.h. */
 #include <errno.h>
 #include <shmstore/shmstore.h>
 #include <string.h>
 
 #include "detail.h"
 #include "object.h"
+#include "publish.h"
 #include "sys.h"
 
 int shms_keyname_key(struct shms_keyname *k, const void *key, size_t key_size)

@@ -10,13 +10,12 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "move.h"
+#include "page.h"
 #include "recycle.h"
 #include "sys.h"
 #include "tier.h"
-#include "transient.h"
 
-/* Does another process wait (move.h), which goes first? Who has waited for so long lets nobody by:
+/* Does another process wait (move.c), which goes first? Who has waited for so long lets nobody by:
  * it may be stopped, or dead. */
 static bool gives_way(struct shmstore *s, uint64_t since_ns)
 {

@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-#include "bootclock.h"
 #include "opened.h"
+#include "sys.h"
 #include "tier.h"
 
 /* Of the next, where there is a tier; store.names is held, and after a failure no more. */

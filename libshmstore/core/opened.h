@@ -17,11 +17,29 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "fairlock.h"
 #include "lightlock.h"
 #include "page.h"
 #include "partition.h"
-#include "recent.h"
+
+/*
+ * The sizes of the objects that the store named lately, so that handing one off need not open it. A
+ * direct-mapped table of fixed size, changed together with the names, under names: a miss costs a
+ * look into the file, nothing else, and forgetting all of it is always right.
+ */
+#define SHMS_RECENT_SIZE 4096
+
+struct shms_recent {
+	uint64_t seed; /* random: nobody can choose names that collide */
+	/* SHMS_RECENT_SIZE, taking memory as they are used; NULL = no memory, nothing is found */
+	struct shms_recent_entry {
+		_Atomic uint64_t hash; /* of the name; 0 = empty */
+		uint64_t header_size, buffer_size;
+		/* it takes the pages of its size, as it was booked:
+		 * nothing was punched out of it */
+		atomic_bool whole;
+		atomic_bool handed; /* links.h knows that it was handed off */
+	} * entries;
+};
 
 struct shms_arb;
 struct shms_attach;
@@ -38,7 +56,7 @@ struct shmstore {
 	mode_t file_mode;       /* of its objects: 0400; 0440 in a group's partition */
 	int dir_fd, objects_fd; /* recycle/, handoff/, segments/ go by dir_fd; a reader's is -1 */
 	ino_t dir_inode;        /* of the store's directory */
-	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.c) */
+	ino_t page_inode;       /* of the .store: the owner's, or the one that was found (wait.c) */
 	/* the mapped page, whose lock is our life; private memory when read-only */
 	struct shms_page *page;
 	struct shms_ledger *ledger; /* page->ledger */
@@ -80,6 +98,8 @@ static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
 /* A gauge with its high-water mark. */
 void shms_linked_add(struct shmstore *s, uint64_t bytes);
 void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+/* One more that is being made, of so many bytes, or one less. */
+void shms_reserved(struct shmstore *s, uint64_t bytes, bool more);
 /* Has the kernel to be asked what a file of size bytes takes? Else that is its pages. */
 static inline bool shms_huge(const struct shmstore *s, uint64_t size)
 {
@@ -135,5 +155,15 @@ static inline int shms_there(struct shmstore *s)
 bool shms_there_are_descriptors(const struct shmstore *s);
 /* For who closes the store: may it take apart what has its name? */
 bool shms_there_is_page(const struct shmstore *s);
+
+void shms_recent_init(struct shms_recent *r);
+/* The caller holds store.names exclusively. */
+void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size,
+		     uint64_t buffer_size, bool whole);
+void shms_recent_drop(struct shms_recent *r, const char *name);
+/* Its file takes less than the pages of its size from now on. Needs no lock. */
+void shms_recent_punched(struct shms_recent *r, const char *name);
+/* The caller holds store.names, shared at least, as long as it uses the entry. NULL: not known. */
+struct shms_recent_entry *shms_recent_find(const struct shms_recent *r, const char *name);
 
 #endif

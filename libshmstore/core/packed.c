@@ -7,16 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "keyname.h"
 #include "nameslock.h"
 #include "pack.h"
-#include "packlook.h"
-#include "packread.h"
-#include "packsegs.h"
+#include "publish.h"
 #include "sys.h"
 
 void shms_packed_init(struct shms_packed *x)
@@ -121,7 +117,8 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	int r;
 
 	shms_handle(s)->packed.max = s->p->tmpfs ? max : 0;
-	shms_packedmem_init(s);
+	shms_handle(s)->packed.mem.max = SHMS_PACKEDMEM_LEAST;
+	shms_handle(s)->packed.mem.least = UINT64_MAX;
 	if (!read)
 		return 0;
 	pthread_mutex_lock(&shms_handle(s)->packed.lock);
@@ -208,30 +205,6 @@ bool shms_packed_fits(const struct shmstore *s, uint64_t bytes)
 	return max && bytes <= max;
 }
 
-void shms_packed_fork_prepare(struct shmstore *s)
-{
-	pthread_mutex_lock(&shms_handle(s)->packed.lock);
-	if (shms_packed_pack(s))
-		shms_pack_fork_prepare(shms_packed_pack(s));
-}
-
-void shms_packed_fork_parent(struct shmstore *s)
-{
-	if (shms_packed_pack(s))
-		shms_pack_fork_parent(shms_packed_pack(s));
-	pthread_mutex_unlock(&shms_handle(s)->packed.lock);
-}
-
-void shms_packed_fork_child(struct shmstore *s)
-{
-	struct shms_packed *x = &shms_handle(s)->packed;
-
-	if (shms_packed_pack(s))
-		shms_pack_fork_child(shms_packed_pack(s));
-	x->dir_fd = shms_close_fd(x->dir_fd);
-	pthread_mutex_unlock(&x->lock);
-}
-
 /* ---- objects --------------------------------------------------------------------------------- */
 
 int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
@@ -254,27 +227,6 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
 		return 1;
 	}
 	return r == -EEXIST ? r : 0;
-}
-
-int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
-		      const struct shms_segobject *what, bool replace, uint64_t may)
-{
-	struct shms_pack *pack = shms_packed_pack(s);
-	int r;
-
-	if (!pack)
-		return 0;
-	r = shms_names_lock(s);
-	if (r < 0)
-		return r;
-	if (!shms_packed_is_file(s, k))
-		r = shms_pack_alias(pack, what, replace, shms_lately_boot_ms(), may);
-	else
-		r = replace ? -ENOENT : -EEXIST;
-	shms_names_unlock(s);
-	if (r == 0)
-		shms_wake(s);
-	return r == 0 ? 1 : r == -EEXIST ? r : 0;
 }
 
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret)

@@ -59,10 +59,6 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read);
 /* The handle closes: views stay. Before the store's directory is taken apart. */
 void shms_packed_retire(struct shmstore *s, bool keep);
 
-void shms_packed_fork_prepare(struct shmstore *s);
-void shms_packed_fork_parent(struct shmstore *s);
-void shms_packed_fork_child(struct shmstore *s);
-
 static inline struct shms_pack *shms_packed_pack(const struct shmstore *s)
 {
 	/* acquire: who sees the pack sees all of it. */
@@ -87,9 +83,6 @@ static inline bool shms_packed_is_file(const struct shmstore *s, const struct sh
  */
 int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
 		    const struct shms_segobject *what, bool replace, struct shms_seggrow *io);
-/* As shms_pack_alias(). 1: done; 0: the bytes are to be copied; -EEXIST; -ETIMEDOUT. */
-int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
-		      const struct shms_segobject *what, bool replace, uint64_t may);
 /*
  * The reader of a store that was opened to be read, made where there is none of this process. 0;
  * -ENOENT: the store has no packed objects; -errno.
@@ -103,8 +96,8 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes);
 /*
  * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has
- * to be copied (shms_packcopy_read()): it has other sizes, our key is a file's, or there is no
- * place in its segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
+ * to be copied (shms_packcopy_read()): it has other sizes or another key, our key is a file's, or
+ * there is no place in its segment; or as shms_pack_adopt(); -ETIMEDOUT.
  */
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 		      const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
@@ -124,8 +117,9 @@ int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *
  * store's pool (docs/segments.md "Memory"): it has a bound and an age, and goes when memory is
  * wanted.
  */
-void shms_packedmem_init(struct shmstore *s);
 #define SHMS_PACKEDMEM_CALLS 64u /* of that many one looks at the pool */
+/* a pool that is smaller is not worth a trim, unless somebody asks for it */
+#define SHMS_PACKEDMEM_LEAST (UINT64_C(1) << 20)
 /* After a call that put, took or dropped a packed object, where there may be something to do. */
 void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms);
 /* Tells the daemon's words what went back to the kernel. */

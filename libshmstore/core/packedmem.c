@@ -9,21 +9,13 @@
  * By age: of the pool that was there all the time for ten seconds nobody had any use; if it is a
  * quarter of all, everything that is free goes, and what is needed comes back by 64 KiB.
  */
-#include "bootclock.h"
 #include "handle.h"
 #include "packed.h"
 #include "sys.h"
 
 #define LOOK_MS 5u
 #define AGE_MS  10000u
-/* a pool that is smaller is not worth a trim, unless somebody asks for it */
-#define LEAST   (UINT64_C(1) << 20)
-
-void shms_packedmem_init(struct shmstore *s)
-{
-	shms_handle(s)->packed.mem.max = LEAST;
-	shms_handle(s)->packed.mem.least = UINT64_MAX;
-}
+#define LEAST   SHMS_PACKEDMEM_LEAST
 
 /* A store's part of a quarter of the partition; a sixteenth at most, however few they are. */
 static uint64_t bound(const struct shmstore *s, uint64_t size)

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "credit.h"
-#include "hostpage.h"
 #include "links.h"
 #include "nameslock.h"
 #include "object.h"

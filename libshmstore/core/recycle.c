@@ -36,7 +36,6 @@
 #include "filemode.h"
 #include "format.h"
 #include "handle.h"
-#include "hostpage.h"
 #include "sys.h"
 
 /* files that one put asks for: a file that others still have costs a look each time */

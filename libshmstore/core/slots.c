@@ -15,15 +15,12 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "draft.h"
 #include "filemode.h"
 #include "handle.h"
-#include "hostpage.h"
 #include "hugemap.h"
 #include "packed.h"
 #include "recycle.h"
 #include "sys.h"
-#include "transient.h"
 
 static void no_slack(struct shms_recycle *r, struct shms_slot *slot)
 {

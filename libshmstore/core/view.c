@@ -21,8 +21,8 @@
 
 #include "cancel.h"
 #include "handle.h"
-#include "hostpage.h"
 #include "hugemap.h"
+#include "sys.h"
 
 #define VIEW_MAGIC 0x53484d5356494557ull
 

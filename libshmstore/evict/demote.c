@@ -29,13 +29,12 @@
 #include "credit.h"
 #include "detail.h"
 #include "links.h"
-#include "move.h"
 #include "name.h"
 #include "nameslock.h"
 #include "object.h"
+#include "page.h"
 #include "sys.h"
 #include "tierroom.h"
-#include "transient.h"
 
 /* ---- before the copy ------------------------------------------------------------------------- */
 
@@ -331,7 +330,7 @@ static bool last_of_store(const struct shms_demote *d, const struct shms_demote_
 }
 
 /*
- * Another's store: what is to be booked is written before the exchange (move.h). Of several
+ * Another's store: what is to be booked is written before the exchange (move.c). Of several
  * names in the first one's store that one is exchanged first and finished last: what it
  * began holds for all of them.
  */

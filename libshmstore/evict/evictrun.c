@@ -15,12 +15,12 @@
 #include <stdlib.h>
 
 #include "candidates.h"
+#include "demote.h"
 #include "detail.h"
 #include "engine.h"
 #include "evict.h"
 #include "nameslock.h"
 #include "partition.h"
-#include "pipeline.h"
 #include "sys.h"
 
 #define PROGRESS_NS 50000000ull

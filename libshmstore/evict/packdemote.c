@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "demote.h"
 #include "nameslock.h"

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "arbhook.h"
-#include "bootclock.h"
 #include "cleanup.h"
 #include "demote.h"
 #include "detail.h"

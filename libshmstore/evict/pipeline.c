@@ -10,11 +10,11 @@
  * A store whose names somebody holds and does not let go is waited for once: its
  * other objects are not tried.
  */
-#include "pipeline.h"
-
 #include <errno.h>
 #include <stdlib.h>
 
+#include "candidates.h"
+#include "demote.h"
 #include "detail.h"
 
 #define BYTES_MAX (256ull << 20) /* under way at once, but for a single one that is larger */

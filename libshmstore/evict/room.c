@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "evict.h"

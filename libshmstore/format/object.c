@@ -17,7 +17,6 @@
 #include "cleanup.h"
 #include "name.h"
 #include "sys.h"
-#include "unnamed.h"
 #include "xxh3.h"
 
 /*

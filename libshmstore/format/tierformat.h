@@ -33,7 +33,7 @@
 enum shms_codec {
 	SHMS_CODEC_RAW = 0,
 	SHMS_CODEC_ZSTD = 1,
-	/* Pieces of 256 KiB, the last one less; of each the planes (planes.h), and a byte that is 0
+	/* Pieces of 256 KiB, the last one less; of each the planes (planes.c), and a byte that is 0
 	 * (docs/format.md), as zstd frames of its own: */
 	SHMS_CODEC_ZSTD_DELTA8 = 2, /* of the differences of 8-byte words */
 	SHMS_CODEC_ZSTD_DELTA4 = 3, /* of those of 4-byte words */

@@ -18,7 +18,7 @@
  * The disk tier needs no look into stores: a tier file lives as long as the kernel counts a name of
  * its stub besides the anchor (gctier.c).
  *
- * Killed anywhere: teardown.h's order leaves a dead store that is still plainly one, or an empty
+ * Killed anywhere: teardown.c's order leaves a dead store that is still plainly one, or an empty
  * directory. Peers go before stores, so that what is said of them does not depend on whether their
  * store was removed a moment ago.
  */
@@ -45,8 +45,6 @@
 #include "segfile.h"
 #include "seglook.h"
 #include "sys.h"
-#include "teardown.h"
-#include "unnamed.h"
 #include "walk.h"
 
 #define TEMPORARY     ".tmp-" /* a name on its way */

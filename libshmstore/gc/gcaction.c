@@ -15,11 +15,11 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
+#include "gc.h"
 #include "inodes.h"
 #include "partition.h"
 #include "refused.h"
 #include "sys.h"
-#include "teardown.h"
 
 const char *shmstore_gc_what_name(enum shmstore_gc_what what)
 {

@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "bootclock.h"
 #include "name.h"
 #include "page.h"
+#include "sys.h"
 #include "tier.h"
 #include "tierscan.h"
 
@@ -87,7 +87,7 @@ int shms_gc_remove(struct shms_gc *g, struct shmstore_gc_action *a, int dirfd, c
 		   const char *below, const char *evidence);
 /* The same as shms_gc_take() on the disk. */
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret);
-/* Has the one that made the file of that name, which is of unnamed.h's form, died before it had its
+/* Has the one that made the file of that name, which is of unnamed.c's form, died before it had its
  * own? Nobody has it open then. */
 bool shms_gc_half_made(int dirfd, const char *name);
 #define SHMS_GC_HALF_MADE "half-made: nobody has it open, so whoever made it is gone"

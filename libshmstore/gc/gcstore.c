@@ -18,11 +18,8 @@
 #include "name.h"
 #include "partition.h"
 #include "recycle.h"
-#include "segrescue.h"
+#include "seglook.h"
 #include "sys.h"
-#include "teardown.h"
-#include "transient.h"
-#include "unnamed.h"
 
 /* Takes the name at hand of a store's part away and tells it. 0, fn's value, -ENOMEM. */
 static int take_one(struct shms_gc *g, struct shms_gc_target *t, const char *part,

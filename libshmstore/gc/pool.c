@@ -18,7 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "gc.h"
 #include "gcaction.h"

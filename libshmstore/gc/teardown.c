@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * teardown.c: takes a dead or closing store apart; see teardown.h for the order and why. Everything
+ * teardown.c: takes a dead or closing store apart; see gc.h for the order and why. Everything
  * is idempotent: two that do it at once, or one that starts where another was killed, do no harm.
  */
-#include "teardown.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "alone.h"
-#include "bootclock.h"
 #include "cleanup.h"
+#include "credit.h"
+#include "gc.h"
 #include "leasetext.h"
 #include "packlines.h"
 #include "page.h"
-#include "segrescue.h"
+#include "seglook.h"
 #include "sys.h"
 #include "tier.h"
 
@@ -67,7 +65,7 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 
 /* Counts the store's keys in a segment that goes. An unreadable segment counts as a file. */
 static void count_keys(int dirfd, const char *name, const struct shms_page *page,
-		       uint64_t *io_n_aliases, struct shms_teardown *io)
+		       struct shms_teardown *io)
 {
 	struct shms_segsurvey s = {.n_named = 1};
 	struct shms_seglook l;
@@ -77,7 +75,6 @@ static void count_keys(int dirfd, const char *name, const struct shms_page *page
 		shms_seglook_close(&l);
 	}
 	io->n_objects += s.n_named;
-	*io_n_aliases += s.n_aliases;
 }
 
 /* One link of a segment: what the store had there goes, then the link. A segment that tells
@@ -101,44 +98,18 @@ static void drop_segment(int dirfd, const char *name, const struct shms_page *pa
 	}
 }
 
-enum step {
-	COUNT_KEYS,
-	FORGET_OBJECTS,
-	DROP_SEGMENTS
-};
-
-/* One step in all segments. io_n_aliases: raised by those that were met. */
-static void each_segment(int storefd, enum step step, const struct shms_page *page,
-			 uint64_t *io_n_aliases, struct shms_teardown *io)
-{
-	_names_ struct shms_names d = shms_names(storefd, SHMS_DIR_SEGMENTS);
-
-	while (shms_names_next(&d)) {
-		if (step == COUNT_KEYS)
-			count_keys(d.fd, d.name, page, io_n_aliases, io);
-		else if (step == FORGET_OBJECTS)
-			(void)shms_segrescue_forget(d.fd, d.name,
-						    /* the next step says what is wrong */
-						    page->uuid);
-		else
-			drop_segment(d.fd, d.name, page, io);
-	}
-	note(io, -d.error);
-}
-
-/* Objects that have aliases go before these: killed in between, none is left
- * with a key that was deleted. */
 static void empty_segments(int storefd, struct shms_teardown *io)
 {
+	_names_ struct shms_names d = shms_names(storefd, SHMS_DIR_SEGMENTS);
 	struct shms_page page = {0};
-	uint64_t n_aliases = 0;
 
 	if (shms_page_read(storefd, &page) == -ENOENT)
 		return;
-	each_segment(storefd, COUNT_KEYS, &page, &n_aliases, io);
-	if (n_aliases && !io->gone)
-		each_segment(storefd, FORGET_OBJECTS, &page, &n_aliases, io);
-	each_segment(storefd, DROP_SEGMENTS, &page, &n_aliases, io);
+	while (shms_names_next(&d)) {
+		count_keys(d.fd, d.name, &page, io);
+		drop_segment(d.fd, d.name, &page, io);
+	}
+	note(io, -d.error);
 }
 
 /* Locks the names of a store that takes part in the tier, others from demoting what goes. -1: no

@@ -7,8 +7,6 @@
  * In a child of fork() there are no threads and the lock may be held for ever: only
  * descriptors and memory are let go.
  */
-#include "crew.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,7 +16,8 @@
 #include <utlist.h>
 
 #include "cleanup.h"
-#include "tierframe.h"
+#include "codec.h"
+#include "enginejob.h"
 
 struct shms_crew {
 	pthread_mutex_t lock; /* of all but fd, background, n_threads and threads */

@@ -4,16 +4,121 @@
 #ifndef SHMS_ENGINEJOB_H
 #define SHMS_ENGINEJOB_H
 
+#include <liburing.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
-#include "arena.h"
-#include "crew.h"
+#include "codec.h"
 #include "engine.h"
-#include "ring.h"
-#include "tierframe.h"
+
+/* The buffers of an engine: one piece of memory, given out in units of 1
+ * MiB. One thread's at a time. */
+
+#define SHMS_ARENA_UNIT  ((size_t)1 << 20) /* bytes */
+#define SHMS_ARENA_UNITS 56u               /* at most */
+
+struct shms_arena {
+	unsigned char *memory; /* NULL: none */
+	size_t size;           /* bytes */
+	uint64_t taken;        /* a bit for each unit */
+	size_t touched;        /* bytes from the begin that may be in memory */
+};
+
+/* n_units up to SHMS_ARENA_UNITS. touched: all of it is about to be used, else it should cost
+ * nothing before. 0, -ENOMEM. */
+int shms_arena_init(struct shms_arena *a, unsigned n_units, bool touched);
+/* Brings all of it into memory, while nothing in it is in use. A page at a time: the kernel, asked
+ * to pin it as a whole, would do so under the lock of the address space, and whatever thread of the
+ * process maps something waits for that. */
+void shms_arena_touch(struct shms_arena *a);
+/* inherited: in a child of fork(), which does not have the memory. Idempotent. */
+void shms_arena_deinit(struct shms_arena *a, bool inherited);
+/* Aligned for O_DIRECT; NULL: not so much in one piece now. size > 0. */
+void *shms_arena_take(struct shms_arena *a, size_t size);
+/* Of what was taken with that size. */
+void shms_arena_give(struct shms_arena *a, const void *bytes, size_t size);
+/* Keeps the first size bytes of what was taken with before. */
+void shms_arena_trim(struct shms_arena *a, const void *bytes, size_t before, size_t size);
+/* Nothing is taken: all but a little may be had by others who need memory. */
+void shms_arena_rest(struct shms_arena *a);
+
+/* Worker threads that take tasks in order and hand them back as they are done. The
+ * caller is one thread at a time. */
+
+struct shms_tier_tools;
+struct shms_crew;
+
+/* Part of what is to be done; the crew's from give to take. */
+struct shms_crew_task {
+	void (*run)(struct shms_crew_task *task, struct shms_tier_tools *tools);
+	struct shms_crew_task *prev, *next;
+};
+
+/* background: at idle priority. Fewer threads than asked for are fine, none is
+ * -ENOMEM. 0, -ENOMEM, -EMFILE. */
+int shms_crew_new(unsigned n_threads, bool background, struct shms_crew **ret);
+/* Waits for its threads, which finish what they are at. NULL is fine. inherited: in a child of
+ * fork(), which has no threads. */
+void shms_crew_free(struct shms_crew *c, bool inherited);
+void shms_crew_give(struct shms_crew *c, struct shms_crew_task *task);
+/* Returns a task that is done, or NULL. */
+struct shms_crew_task *shms_crew_take(struct shms_crew *c);
+/* To poll() for POLLIN: then there may be one to take. */
+int shms_crew_fd(const struct shms_crew *c);
+
+/* Reads, writes and fsyncs that are under way while the caller does something else; plain
+ * calls where io_uring is not to be had. */
+
+#define SHMS_RING_DEPTH 64u /* operations under way at most */
+
+enum shms_ring_kind {
+	SHMS_RING_READ,
+	SHMS_RING_WRITE,
+	SHMS_RING_FSYNC
+};
+
+/* The caller's, with what it points to, until it has been reaped. */
+struct shms_ring_op {
+	enum shms_ring_kind kind;
+	int fd;
+	unsigned char *bytes;
+	size_t size;
+	uint64_t offset;
+	unsigned char *head; /* write: bytes that come before them, at offset; NULL: none */
+	size_t head_size;
+	/* when reaped */
+	int result;  /* 0: all of it; -ENODATA: the file ended before; -errno */
+	size_t done; /* bytes, the head's included */
+	struct iovec iov[2];
+	struct shms_ring_op *prev, *next;
+};
+
+struct shms_ring {
+	struct io_uring uring;
+	bool on;                    /* else plain calls */
+	const unsigned char *fixed; /* the registered buffer; NULL = none */
+	size_t fixed_size;          /* bytes */
+	unsigned short priority;    /* of the I/O; 0 = the caller's */
+	struct shms_ring_op *over;  /* done by plain calls, to be reaped */
+};
+
+/* Plain calls. */
+void shms_ring_init(struct shms_ring *r);
+/* io_uring from now on. why: for people, size bytes, where it is not or not all of what was asked,
+ * else "". memory: to be registered; NULL: none. */
+void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why,
+		     size_t size);
+/* inherited: in a child of fork(): only what it holds is let go. */
+void shms_ring_deinit(struct shms_ring *r, bool inherited);
+/* Takes the operation. At most SHMS_RING_DEPTH. */
+void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op);
+/* Returns an operation that is over, or NULL. */
+struct shms_ring_op *shms_ring_reap(struct shms_ring *r);
+/* To poll() for POLLIN: then there may be one to reap. -1: nothing is ever waited for. */
+int shms_ring_fd(const struct shms_ring *r);
 
 #define SHMS_ENGINE_SLOTS 32u /* frames under way */
 #define SHMS_ENGINE_RUNS  24u /* jobs under way; with the slots not more than the ring's depth */

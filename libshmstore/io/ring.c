@@ -11,8 +11,6 @@
  * preallocation with fallocate (appending writes are serialised by the kernel's own workers anyway,
  * and two of them keep the disk as busy as eight).
  */
-#include "ring.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +18,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "enginejob.h"
 #include "sys.h"
 #include "tierformat.h"
 

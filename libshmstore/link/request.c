@@ -13,8 +13,6 @@
  * Rejected: a timeout of our own for what is withheld. The daemon's is known to it alone, and a
  * reply on its way would be lost with what it grants.
  */
-#include "request.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <shmstore/shmstore.h>

@@ -11,12 +11,12 @@
 
 #include "cleanup.h"
 #include "format.h"
-#include "hostpage.h"
 #include "lightlock.h"
 #include "macros.h"
 #include "packsegs.h"
 #include "page.h"
 #include "seglook.h"
+#include "sys.h"
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
@@ -100,6 +100,7 @@ static void remember(struct shms_pack *p, const struct shms_packhashed *key,
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace place)
 {
+	shms_pack_gain(p, place);
 	count_key(p, true);
 	shms_packindex_add(&p->index, key->hash, place);
 	remember(p, key, place);
@@ -109,17 +110,15 @@ void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
 		      const struct shms_packplace *old, struct shms_packplace place,
 		      uint64_t now_ms)
 {
-	struct shms_packplace object;
-
 	if (!old) {
 		shms_pack_name(p, key, place);
 		return;
 	}
-	object = shms_packalias_object(p, *old);
+	shms_pack_gain(p, place);
 	shms_packindex_replace(&p->index, key->hash, *old, place);
 	remember(p, key, place);
-	shms_packalias_unname(p, *old, now_ms);
-	shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
+	shms_pack_lose(p, *old, now_ms);
+	shms_packseg_tidy(p, &p->segments[old->segment], now_ms);
 }
 
 /* Of a slot that the index has. It has our name, so that it does not change. */
@@ -140,7 +139,7 @@ static uint64_t hash_of(const struct shms_pack *p, struct shms_packplace place)
 	if (size <= sizeof(words))
 		return shms_packhash_words(words, size);
 	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0
-		       ? shms_packhash(shms_packseg_key(g, &o), o.key_size).hash
+		       ? shms_packhash(shms_segpacked_key(&g->file->segment, &o), o.key_size).hash
 		       : 0;
 }
 
@@ -195,7 +194,8 @@ static int new_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret
 	return !p->opening && shared_lines(p, n, ret) ? 0 : shms_packlines_private(n, ret);
 }
 
-void shms_pack_publish(struct shms_pack *p)
+/* Others find the index, if it is a file; or that there is none. Not while names are read. */
+static void publish(struct shms_pack *p)
 {
 	if (p->opening || p->options.store_fd < 0)
 		return;
@@ -215,7 +215,7 @@ void shms_pack_share(struct shms_pack *p)
 		p->index.lines = shared.lines;
 		shms_packlines_close(&own);
 	}
-	shms_pack_publish(p);
+	publish(p);
 }
 
 static SHMS_ASIDE int grow_index(struct shms_pack *p, uint32_t n_lines)
@@ -230,7 +230,7 @@ static SHMS_ASIDE int grow_index(struct shms_pack *p, uint32_t n_lines)
 	shms_packindex_move(&p->index, p->lines.lines, n_lines, hashes_of, p);
 	p->grow.gave += old.bytes;
 	shms_packlines_end(&old);
-	shms_pack_publish(p);
+	publish(p);
 	return 0;
 }
 
@@ -249,7 +249,7 @@ static SHMS_ASIDE bool is_long_key(const struct shms_packseg *g, const struct sh
 	struct shms_segpacked o;
 
 	return shms_segpacked_read(&g->file->segment, slot, &o) == 0 && o.key_size == key->size &&
-	       memcmp(shms_packseg_key(g, &o), key->key, key->size) == 0;
+	       memcmp(shms_segpacked_key(&g->file->segment, &o), key->key, key->size) == 0;
 }
 
 /* The slot has our name, so that its object does not change. */
@@ -279,8 +279,9 @@ bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,
 	return shms_packindex_find(&p->index, key, is_key, p, ret);
 }
 
-bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size,
-		    struct shms_packhashed *ret_key, struct shms_packplace *ret)
+/* Hashes the key and finds it; neither, if it is the last one (packsegs.h). */
+static bool seek(struct shms_pack *p, const void *key, size_t key_size,
+		 struct shms_packhashed *ret_key, struct shms_packplace *ret)
 {
 	const struct shms_packlast *last = &p->last;
 
@@ -301,11 +302,8 @@ bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size
 			   struct shms_packplace *ret)
 {
 	struct shms_packhashed k;
-	bool found = shms_pack_seek(p, key, key_size, &k, ret);
 
-	if (found)
-		*ret = shms_packalias_object(p, *ret);
-	return found;
+	return seek(p, key, key_size, &k, ret);
 }
 
 int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
@@ -345,6 +343,44 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 	return r;
 }
 
+/* The segment that the address is in; NULL: none of ours. */
+static const struct shms_packseg *segment_at(const struct shms_pack *p, const uint8_t *at)
+{
+	SHMS_PACKSEGS_EACH(p, seg) {
+		const struct shms_segment *g = &seg->file->segment;
+
+		if (at >= g->bytes + g->shape.data_off && at < g->bytes + g->shape.size)
+			return seg;
+	}
+	return NULL;
+}
+
+/* Views keep the slots that they show as they are. */
+int shms_pack_at(struct shms_pack *p, const void *address, struct shms_pack_view *ret)
+{
+	const struct shms_packseg *seg;
+	const struct shms_segment *g;
+	struct shms_packplace place;
+	uint32_t extent, n;
+
+	SHMS_LIGHT_HELD(&p->lock);
+	seg = segment_at(p, address);
+	if (!seg)
+		return -ENOENT;
+	g = &seg->file->segment;
+	extent = (uint32_t)((uint64_t)((const uint8_t *)address - g->bytes) / SHMS_SEGCLASS_ALIGN);
+	n = shms_segment_born(g);
+	place.segment = shms_packseg_number(p, seg);
+	for (place.slot = 0; place.slot < n; place.slot++) {
+		struct shms_segslot slot = shms_segslot_at(g, place.slot);
+
+		if ((uint32_t)shms_segword_plain_load(&slot.packed[0]) == extent &&
+		    shms_packviews_find(&p->views, place))
+			return shms_pack_view(p, place, ret);
+	}
+	return -ENOENT;
+}
+
 static void end_view(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
 {
 	shms_packseg_unview(p, place, now_ms);
@@ -380,11 +416,10 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 {
-	struct shms_packhashed k;
 	struct shms_packplace place;
 
 	SHMS_LIGHT_HELD(&p->lock);
-	return shms_pack_seek(p, key, key_size, &k, &place);
+	return shms_pack_find_object(p, key, key_size, &place);
 }
 
 /* The view keeps its slot: while that has our name, it is that object's. */
@@ -436,19 +471,18 @@ uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
 		     uint64_t *ret_bytes)
 {
-	struct shms_packplace place, object;
+	struct shms_packplace place;
 	struct shms_packhashed k;
 	uint64_t bytes;
 	int r = -ENOENT;
 
 	SHMS_LIGHT_HELD(&p->lock);
-	if (shms_pack_seek(p, key, key_size, &k, &place)) {
-		object = shms_packalias_object(p, place);
+	if (seek(p, key, key_size, &k, &place)) {
 		shms_packindex_drop(&p->index, k.hash, place);
 		p->last.size = 0;
 		count_key(p, false);
-		bytes = shms_packalias_unname(p, place, now_ms);
-		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
+		bytes = shms_pack_lose(p, place, now_ms);
+		shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
 		if (ret_bytes)
 			*ret_bytes = bytes;
 		r = 0;

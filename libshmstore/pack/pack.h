@@ -3,8 +3,7 @@
  * pack.h: a store's packed objects, found by key: its own segments, and its places in other stores'
  * (docs/segments.md "A store's packed objects").
  *
- * Threads: any; there is a lock inside. Fork: shms_pack_fork_child() is called in the child, where
- * only views can be used. Times are ms of CLOCK_BOOTTIME.
+ * Threads: any; there is a lock inside. Times are ms of CLOCK_BOOTTIME.
  */
 #ifndef SHMS_PACK_H
 #define SHMS_PACK_H
@@ -13,7 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "seglook.h"
 #include "segown.h"
+#include "segpacked.h"
 #include "segslot.h"
 
 struct shms_pack;
@@ -57,6 +58,14 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms);
  * objects that other stores have stay theirs. NULL is fine.
  */
 void shms_pack_close(struct shms_pack *p, uint64_t now_ms);
+/*
+ * Packed objects and fork(). A child inherits views, and the parent must know how long the child
+ * may use them: each segment with live views has a byte that the children lock together. prepare,
+ * before the fork, takes the pack's lock, and takes the byte's lock for the children. parent gives
+ * both back. In the child only views are left.
+ */
+void shms_pack_fork_prepare(struct shms_pack *p);
+void shms_pack_fork_parent(struct shms_pack *p);
 void shms_pack_fork_child(struct shms_pack *p);
 
 /*
@@ -67,17 +76,12 @@ void shms_pack_fork_child(struct shms_pack *p);
  */
 int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace,
 		  uint64_t now_ms, struct shms_seggrow *io);
-/*
- * Gives one more key to the object whose bytes these are: what->buffers point into a segment, where
- * the store has an object by name of just that header, these buffers, and a checksum if what->flags
- * ask for one. may: bytes that the alias may take. 0, also where the key means that object already
- * and replace is true; -ENOENT: there is none; -EEXIST; -ENOSPC, -ENOMEM, …
- */
-int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool replace,
-		    uint64_t now_ms, uint64_t may);
 /* 0, -ENOENT, -EBADMSG. */
 int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size,
 		  struct shms_pack_view *ret);
+/* A view of the object of which the store has a view already, and whose first byte is there. 0,
+ * -ENOENT, -EBADMSG, -ENOMEM. */
+int shms_pack_at(struct shms_pack *p, const void *address, struct shms_pack_view *ret);
 /*
  * Maps the buffers of a view that the caller has, for writes that nobody else sees. The map has its
  * neighbours' bytes of the first and the last page. Returns where the buffers begin; NULL: there is
@@ -108,12 +112,11 @@ struct shms_pack_sizes {
 	bool verify;             /* not the ticket's: buffers must match their checksum, if any */
 };
 /*
- * Takes the object of a ticket, under any key. expect: NULL: whatever its sizes are. may: bytes
- * that an alias may take, if the key is not the object's own. 0, also where the store has it
- * already; -ESTALE: the ticket was used, has ended, or its object is gone; -EEXIST: the key has
- * another object, and replace is false; -ENOTSUP: the object has other sizes, or there is no room
- * for an alias; -EAGAIN: its segment has no free place, or the store no free number for it;
- * -EBADMSG; -EPERM. A call that fails changes nothing.
+ * Takes the object of a ticket, under its own key. expect: NULL: whatever its sizes are. may: bytes
+ * that the index may grow by. 0, also where the store has it already; -ESTALE: the ticket was used,
+ * has ended, or its object is gone; -EEXIST: the key has another object, and replace is false;
+ * -ENOTSUP: the object has other sizes, or another key; -EAGAIN: its segment has no free place, or
+ * the store no free number for it; -EBADMSG; -EPERM. A call that fails changes nothing.
  */
 int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *ticket,
 		    const struct shms_pack_sizes *expect, const void *key, size_t key_size,
@@ -215,5 +218,80 @@ int shms_packcopy_read(int root_fd, const struct shms_packticket *ticket, uint64
 		       struct shms_packcopy *ret);
 /* Takes the lease, so that the ticket is used. -ESTALE: another process was quicker. */
 int shms_packcopy_end(int root_fd, const struct shms_packticket *ticket);
+
+/*
+ * packread.c: another store's packed objects for a process of the same user that only reads them
+ * (docs/segments.md "Readers").
+ *
+ * A reader finds keys by the store's own index, and takes a place in each segment where it finds an
+ * object: a holder that has views, and never a name. It is a struct shms_pack without names, so
+ * that views, forks and the end of both are those of any store.
+ * Threads: any. Views go to shms_pack_unget(), and the reader to shms_pack_close().
+ */
+
+/*
+ * options: of the store that is read: uuid, root_fd, path. No directory is kept open. former: NULL,
+ * or the reader before this one, which is closed with it. 0, -ENOMEM.
+ */
+int shms_packread_open(const struct shms_pack_options *options, struct shms_pack *former,
+		       struct shms_pack **ret);
+/*
+ * The store is gone, or this process is a child that has another reader: no more is found by this
+ * one, but its views stay. Gives back what has none.
+ */
+void shms_packread_end(struct shms_pack *p);
+bool shms_packread_ended(const struct shms_pack *p);
+/*
+ * ret: NULL: for an answer alone. 0: *ret is to be given back; -ENOENT: at some moment of the call
+ * the store had no packed object of that key; -ENOTSUP: it has no index that this process may map,
+ * or the object's segment has no place for it: shms_packlook() tells; -ESTALE: after _end(), or in
+ * a child; -ETIMEDOUT: the store changed without an end; -ENOMEM, -EMFILE, -EBADMSG.
+ */
+int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
+		      struct shms_pack_view *ret);
+/* Takes an object's view, which is given back when it returns; the segment's inode; how many names
+ * in stores and leases the object has. */
+typedef int shms_packread_fn(const struct shms_pack_view *v, uint64_t inode, uint64_t n_links,
+			     void *arg);
+/*
+ * Calls fn for each key that the store has, once, until fn returns another value than 0, which is
+ * returned. Keys that come or go meanwhile may be there or not. *io_from, at first 0: of keys with
+ * a lower hash (its lower 32 bits) all are told. 0, or as _get().
+ */
+int shms_packread_each(struct shms_pack *p, uint64_t *io_from, shms_packread_fn *fn, void *arg);
+
+/*
+ * packlook.c: a store's packed objects as seen from its directory, by any process of its user, with
+ * or without the store's own handle. Nothing is written, and nobody is waited for: an object that
+ * changes while it is read is read again, and left out if it has gone.
+ */
+
+/* How many stores have the slot's object by name, and leases of it that have not ended. */
+uint64_t shms_packlook_links(const struct shms_segslot *slot, uint64_t state);
+
+struct shms_packlook {
+	const void *key; /* a copy */
+	size_t key_size;
+	struct shms_segpacked object;
+	const struct shms_segment *segment;
+	uint64_t inode;      /* the segment's */
+	uid_t uid;           /* whose the segment is */
+	uint64_t n_links;    /* names in stores, and leases */
+	const uint8_t *copy; /* of the extent, where it was asked for; else NULL */
+	uint32_t slot, generation;
+	int error;        /* not 0: a segment that cannot be read, of which only file is told */
+	const char *file; /* its name */
+};
+
+/*
+ * Calls fn for each object that the store of that uuid has in the segments of dir_fd,
+ * until fn returns another value than 0, which is returned. All that fn is given is valid during
+ * the call. key: only objects of that key, with a copy of their extents; NULL: all of them.
+ * store: NULL: fn is told of nothing but of segments that may not be read.
+ * Segments that are damaged are left out; of one that may not be read (-EPERM: another user's;
+ * -EACCES) fn is told, and the look goes on. 0, -ENOMEM, -EMFILE.
+ */
+int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
+		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg);
 
 #endif

@@ -17,12 +17,9 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "hostpage.h"
 #include "page.h"
 #include "segment.h"
 #include "sys.h"
-#include "transient.h"
-#include "unnamed.h"
 
 #define MAGIC      "\x89SHMIDX\n"
 #define VERSION    1u
@@ -145,7 +142,7 @@ int shms_packlines_supersede(int store_fd)
 
 void shms_packlines_fork_child(struct shms_packlines *l)
 {
-	l->fd = -1; /* transient.h closed it */
+	l->fd = -1; /* transient.c closed it */
 	if (l->head)
 		*l = (struct shms_packlines)SHMS_PACKLINES_NULL;
 }

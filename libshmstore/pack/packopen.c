@@ -16,18 +16,17 @@
 #include "page.h"
 #include "sys.h"
 
-/* Puts the key of an own name, which was counted already, into the index. */
+/* Puts the key of an own name into the index. */
 static int read_name(struct shms_pack *p, struct shms_packplace place,
-		     const struct shms_segpacked *o, bool is_key)
+		     const struct shms_segpacked *o)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
-	const struct shms_packhashed key = shms_packhash(shms_packseg_key(g, o), o->key_size);
+	const struct shms_packhashed key =
+		shms_packhash(shms_segpacked_key(&g->file->segment, o), o->key_size);
 	struct shms_packplace held;
 	int r;
 
-	shms_pack_gain(p, place);
-	if (!is_key)
-		return 0;
+	g->large = g->large || o->extent_size > SHMS_PACK_SMALL;
 	r = shms_pack_reserve(p);
 	if (r < 0)
 		return r;
@@ -35,30 +34,29 @@ static int read_name(struct shms_pack *p, struct shms_packplace place,
 		shms_pack_name(p, &key, place);
 		return 0;
 	}
+	shms_pack_gain(p, place);
 	/*
 	 * A process was killed while it replaced the object, and the key has two: readers may have
 	 * seen the one that the index means. Where there was no index they saw the first.
 	 */
 	if (!shms_packlines_means(&p->left, key.hash, g->file->segment.uuid, place.slot)) {
-		shms_packalias_unname(p, place, 0);
+		shms_pack_lose(p, place, 0);
 	} else {
 		p->last.size = 0; /* which may mean held */
 		shms_packindex_replace(&p->index, key.hash, held, place);
-		shms_packalias_unname(p, held, 0);
+		shms_pack_lose(p, held, 0);
 	}
 	return 0;
 }
 
-/* Calls fn for each slot that the store has by name, where the description is no damage. */
-static int each_name(struct shms_pack *p, bool own_only,
-		     int (*fn)(struct shms_pack *p, struct shms_packplace place,
-			       const struct shms_segpacked *o))
+/* Puts all names of a kept store into the index, but for what is damaged. */
+static int read_names(struct shms_pack *p)
 {
 	int r = 0;
 
 	for (uint32_t number = 0; r == 0 && number < p->n_segments; number++) {
 		struct shms_packseg *g = &p->segments[number];
-		uint32_t n = own_only && !g->own ? 0 : shms_segment_born(&g->file->segment);
+		uint32_t n = shms_segment_born(&g->file->segment);
 
 		for (uint32_t i = 0; r == 0 && i < n; i++) {
 			struct shms_segslot slot = shms_packseg_slot(g, i);
@@ -67,34 +65,10 @@ static int each_name(struct shms_pack *p, bool own_only,
 			if (shms_packseg_named(g, i) &&
 			    shms_segstate_published(shms_segword_load(slot.state)) &&
 			    shms_segpacked_read(&g->file->segment, &slot, &o) == 0)
-				r = fn(p, (struct shms_packplace){number, i}, &o);
+				r = read_name(p, (struct shms_packplace){number, i}, &o);
 		}
 	}
 	return r;
-}
-
-static int find_alias(struct shms_pack *p, struct shms_packplace place,
-		      const struct shms_segpacked *o)
-{
-	return o->flags & SHMS_SEGPACKED_ALIAS ? shms_packalias_reopen(p, place, o) : 0;
-}
-
-static int find_name(struct shms_pack *p, struct shms_packplace place,
-		     const struct shms_segpacked *o)
-{
-	struct shms_packseg *g = &p->segments[place.segment];
-
-	g->large = g->large || o->extent_size > SHMS_PACK_SMALL;
-	return read_name(p, place, o,
-			 o->flags & SHMS_SEGPACKED_ALIAS || shms_packalias_is_native(p, place));
-}
-
-/* Puts all names of a kept store into the index. */
-static int read_names(struct shms_pack *p)
-{
-	int r = each_name(p, true, find_alias);
-
-	return r < 0 ? r : each_name(p, false, find_name);
 }
 
 /* No store has a place in another user's file: somebody else put it there. */
@@ -217,8 +191,6 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 	SHMS_LIGHT_HELD(&p->lock);
 	p->told = (struct shms_packtold){0};
 	p->grow.tight = false;
-	if (!keep)
-		shms_packalias_forget_objects(p, now_ms);
 	SHMS_PACKSEGS_EACH(p, g)
 		retire_segment(p, g, keep, now_ms);
 	/* Of a kept store others find keys by it still. */
@@ -262,7 +234,6 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 			shms_segfile_close(g->file);
 		shms_packsegs_free(g);
 	}
-	shms_packalias_deinit(p);
 	shms_packlines_close(&p->lines);
 	shms_pack_count_end(p);
 	shms_packviews_deinit(&p->views);

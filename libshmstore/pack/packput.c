@@ -15,7 +15,7 @@
 
 #include "format.h"
 #include "packsegs.h"
-#include "segrescue.h"
+#include "seglook.h"
 #include "sys.h"
 
 #define HOLDERS       32u
@@ -184,37 +184,23 @@ static uint64_t size_of(const struct shms_segobject *what)
 	return size;
 }
 
-int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms,
-		    struct shms_packplace *ret)
-{
-	struct put u = {.what = what, .now_ms = now_ms, .size = size_of(what)};
-	int r;
-
-	if (!what->key_size || u.size > SHMS_SEGCLASS_MAX)
-		return -EFBIG;
-	u.large = u.size > SHMS_PACK_SMALL;
-	r = put_somewhere(p, &u);
-	*ret = u.place;
-	return r;
-}
-
 static int put_locked(struct shms_pack *p, const struct shms_segobject *what, bool replace,
 		      uint64_t now_ms)
 {
 	const struct shms_packhashed key = shms_packhash(what->key, what->key_size);
-	struct shms_packplace old, place;
+	struct put u = {.what = what, .now_ms = now_ms, .size = size_of(what)};
+	struct shms_packplace old;
 	bool held = shms_pack_find(p, &key, &old);
 	int r = held && !replace ? -EEXIST : shms_pack_reserve(p);
 
+	u.large = u.size > SHMS_PACK_SMALL;
 	/* A key that comes is in one slot alone. */
 	if (held)
 		shms_pack_changing(p);
 	if (r == 0)
-		r = shms_pack_place(p, what, now_ms, &place);
-	if (r == 0) {
-		shms_pack_gain(p, place);
-		shms_pack_rename(p, &key, held ? &old : NULL, place, now_ms);
-	}
+		r = !what->key_size || u.size > SHMS_SEGCLASS_MAX ? -EFBIG : put_somewhere(p, &u);
+	if (r == 0)
+		shms_pack_rename(p, &key, held ? &old : NULL, u.place, now_ms);
 	if (held)
 		shms_pack_changed(p);
 	return r;

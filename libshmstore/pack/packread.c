@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packread.c: see packread.h.
+ * packread.c: see pack.h.
  *
  * A look finds a cell in the store's index, and in it the slot. Nothing of the slot's extent is
  * read before the slot is pinned: the reader's view bit stands, and after that the slot still has
@@ -12,8 +12,6 @@
  * hashes do. So an index that grew meanwhile is gone on with at the same hash, and no key
  * is met twice or passed over.
  */
-#include "packread.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +19,7 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "macros.h"
-#include "packlook.h"
+#include "pack.h"
 #include "packsegs.h"
 #include "page.h"
 #include "segslot.h"
@@ -180,24 +178,13 @@ static int hold(struct shms_pack *p, struct shms_packplace place, uint32_t gener
 
 /* ---- one object ------------------------------------------------------------------------------ */
 
-struct found {
-	struct shms_pack_view view;
-	uint8_t *alias; /* the key, where it is not the object's own; else NULL */
-	size_t alias_size;
-	bool instead;            /* the alias says so */
-	uint64_t inode, n_links; /* in a list */
-};
-
-static void drop(struct shms_pack *p, struct found *f)
+static void drop(struct shms_pack *p, const struct shms_pack_view *v)
 {
-	shms_packseg_unview(p, (struct shms_packplace){f->view.number, f->view.slot}, 0);
-	free(f->alias);
-	f->alias = NULL;
+	shms_packseg_unview(p, (struct shms_packplace){v->number, v->slot}, 0);
 }
 
 /* Holds the slot's object. 1; 0: there is none of the store's; -ENOMEM. */
-static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t *generation,
-		struct shms_pack_view *ret)
+static int take(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot slot;
@@ -208,8 +195,7 @@ static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t
 		return 0;
 	slot = shms_packseg_slot(g, place.slot);
 	state = shms_segword_load(slot.state);
-	if (!shms_segstate_published(state) ||
-	    (generation && shms_segstate_generation(state) != *generation))
+	if (!shms_segstate_published(state))
 		return 0;
 	r = hold(p, place, shms_segstate_generation(state));
 	if (r != 1)
@@ -221,42 +207,8 @@ static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t
 	return 0;
 }
 
-/* The slot that is held is an alias: its key goes to f, and the object that it
- * speaks of takes its place. */
-static SHMS_ASIDE int take_aliased(struct shms_pack *p, struct found *f)
-{
-	struct shms_pack_view alias = f->view;
-	struct shms_packplace place = {.segment = alias.number, .slot = alias.slot};
-	struct shms_packalias_bytes bytes;
-	int r = alias.object.buffer_size == sizeof(bytes);
-
-	if (r == 1) {
-		memcpy(&bytes, alias.segment->bytes + alias.object.extent_off, sizeof(bytes));
-		f->alias_size = alias.object.key_size;
-		f->instead = (alias.object.flags & SHMS_SEGPACKED_INSTEAD) != 0;
-		f->alias = malloc(f->alias_size);
-		r = f->alias ? 1 : -ENOMEM;
-	}
-	if (r == 1) {
-		struct shms_packplace object = {.slot = bytes.slot};
-
-		memcpy(f->alias, shms_pack_view_key(&alias), f->alias_size);
-		r = segment_of(p, bytes.segment, &object.segment);
-		if (r == 0)
-			r = take(p, object, &bytes.generation, &f->view);
-		else if (r == -ENOENT || r == -ESTALE)
-			r = 0;
-	}
-	shms_packseg_unview(p, place, 0);
-	if (r != 1) {
-		free(f->alias);
-		f->alias = NULL;
-	}
-	return r;
-}
-
 /* Holds the object of a cell. 1; 0: the cell is not the store's any more; -errno. */
-static int take_cell(struct shms_pack *p, struct shms_packplace cell, struct found *ret)
+static int take_cell(struct shms_pack *p, struct shms_packplace cell, struct shms_pack_view *ret)
 {
 	struct shms_packplace place = {.slot = cell.slot};
 	int r;
@@ -266,18 +218,7 @@ static int take_cell(struct shms_pack *p, struct shms_packplace cell, struct fou
 	r = segment_of_cell(p, cell.segment, &place.segment);
 	if (r < 0)
 		return r == -ENOENT || r == -ESTALE ? 0 : r;
-	ret->alias = NULL;
-	ret->instead = false;
-	r = take(p, place, NULL, &ret->view);
-	if (r == 1 && (ret->view.object.flags & SHMS_SEGPACKED_ALIAS))
-		r = take_aliased(p, ret);
-	return r;
-}
-
-static const void *key_of(const struct found *f, size_t *ret_size)
-{
-	*ret_size = f->alias ? f->alias_size : f->view.object.key_size;
-	return f->alias ? f->alias : shms_pack_view_key(&f->view);
+	return take(p, place, ret);
 }
 
 /* ---- looks ----------------------------------------------------------------------------------- */
@@ -306,7 +247,7 @@ static int current_lines(struct shms_pack *p)
 
 struct look {
 	struct shms_pack *p;
-	struct found found;
+	struct shms_pack_view view;
 };
 
 /* Does the slot that the cell means have a short key that is another one? Read without a hold: a no
@@ -330,19 +271,17 @@ static bool is_other(struct look *l, struct shms_packplace cell, const struct sh
 static int try(struct shms_packplace cell, const struct shms_packhashed *key, void *arg)
 {
 	struct look *l = arg;
-	const void *is;
-	size_t size;
 	int r;
 
 	if (cell.segment < SHMS_PACKINDEX_SEGMENTS && is_other(l, cell, key))
 		return 0;
-	r = take_cell(l->p, cell, &l->found);
+	r = take_cell(l->p, cell, &l->view);
 	if (r != 1)
 		return r;
-	is = key_of(&l->found, &size);
-	if (size == key->size && memcmp(is, key->key, size) == 0)
+	if (l->view.object.key_size == key->size &&
+	    memcmp(shms_pack_view_key(&l->view), key->key, key->size) == 0)
 		return 1;
-	drop(l->p, &l->found);
+	drop(l->p, &l->view);
 	return 0;
 }
 
@@ -374,16 +313,19 @@ int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
 	r = look(&l, key, key_size);
 	if (r != 1)
 		return r;
-	if (!ret) {
-		drop(p, &l.found);
-		return 0;
-	}
-	*ret = l.found.view;
-	free(l.found.alias);
+	if (ret)
+		*ret = l.view;
+	else
+		drop(p, &l.view);
 	return 0;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
+
+struct found {
+	struct shms_pack_view view;
+	uint64_t inode, n_links;
+};
 
 /* The objects of the keys whose hashes begin a search in one line. */
 struct batch {
@@ -396,27 +338,24 @@ struct batch {
 static void give_back(struct batch *b)
 {
 	while (b->n)
-		drop(b->p, &b->found[--b->n]);
+		drop(b->p, &b->found[--b->n].view);
 }
 
-static int add(struct batch *b, struct found *f)
+static int add(struct batch *b, const struct shms_pack_view *v)
 {
-	const struct shms_packseg *g = &b->p->segments[f->view.number];
+	const struct shms_packseg *g = &b->p->segments[v->number];
 	struct shms_segslot slot;
-	size_t key_size;
-	const void *key = key_of(f, &key_size);
-	uint32_t hash = (uint32_t)shms_packhash(key, key_size).hash;
+	uint32_t hash = (uint32_t)shms_packhash(shms_pack_view_key(v), v->object.key_size).hash;
 	bool here = hash >= b->from && hash < b->to;
 	int r = here ? SHMS_GROW(b->found, b->size, b->n, 1) : 0;
 
 	if (!here || r < 0) {
-		drop(b->p, f);
+		drop(b->p, v);
 		return r;
 	}
-	slot = shms_packseg_slot(g, f->view.slot);
-	f->inode = g->file->inode;
-	f->n_links = shms_packlook_links(&slot, shms_segword_load(slot.state));
-	b->found[b->n++] = *f;
+	slot = shms_packseg_slot(g, v->slot);
+	b->found[b->n++] = (struct found){
+		*v, g->file->inode, shms_packlook_links(&slot, shms_segword_load(slot.state))};
 	return 0;
 }
 
@@ -430,11 +369,11 @@ static int read_line(struct batch *b, const struct shms_packline *line)
 	int r = 0;
 
 	while (r >= 0 && shms_packindex_next(&one, &at, &place)) {
-		struct found f;
+		struct shms_pack_view v;
 
-		r = take_cell(b->p, place, &f);
+		r = take_cell(b->p, place, &v);
 		if (r == 1)
-			r = add(b, &f);
+			r = add(b, &v);
 		else if (r == 0)
 			r = shms_packindex_changed(line, version) ? -EAGAIN : 0;
 	}
@@ -479,32 +418,16 @@ static int read_some(struct batch *b)
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-/* Of what was read under the lock alone: fn, which is called in between, may have forked. */
-static struct shms_packread_key tell(const struct found *f)
-{
-	struct shms_packread_key k = {.view = &f->view,
-				      .inode = f->inode,
-				      .n_links = f->n_links,
-				      .alias = f->alias != NULL,
-				      .instead = f->instead};
-
-	k.key = key_of(f, &k.key_size);
-	return k;
-}
-
-int shms_packread_each(struct shms_pack *p, uint64_t *io_from,
-		       int (*fn)(const struct shms_packread_key *key, void *arg), void *arg)
+int shms_packread_each(struct shms_pack *p, uint64_t *io_from, shms_packread_fn *fn, void *arg)
 {
 	struct batch b = {.p = p, .from = *io_from};
 	int r = 0;
 
 	while (r == 0 && b.from < UINT64_C(1) << 32) {
 		r = read_some(&b);
-		for (size_t i = 0; r == 0 && i < b.n; i++) {
-			const struct shms_packread_key k = tell(&b.found[i]);
-
-			r = fn(&k, arg);
-		}
+		/* Of what was read under the lock alone: fn may fork. */
+		for (size_t i = 0; r == 0 && i < b.n; i++)
+			r = fn(&b.found[i].view, b.found[i].inode, b.found[i].n_links, arg);
 		if (r == 0)
 			*io_from = b.from = b.to;
 	}

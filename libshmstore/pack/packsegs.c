@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "macros.h"
 #include "page.h"
@@ -104,9 +103,6 @@ bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg 
 
 	for (uint32_t at = 0; shms_packindex_next(&p->index, &at, &place);)
 		if (place.segment == number)
-			return true;
-	for (const struct shms_packaliased *o = p->aliases.objects; o; o = o->hh.next)
-		if (o->place.segment == number)
 			return true;
 	return g->n_viewed;
 }
@@ -321,11 +317,6 @@ void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t n
 		if (&p->segments[place.segment] == g && (views & SHMS_PACK_INHERITED))
 			at -= set_views(p, place, views & ~SHMS_PACK_INHERITED, now_ms);
 	}
-}
-
-const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o)
-{
-	return shms_segpacked_key(&g->file->segment, o);
 }
 
 bool shms_pack_is_there(struct shms_pack *p)

@@ -14,7 +14,6 @@
 #include "pack.h"
 #include "packindex.h"
 #include "packlines.h"
-#include "packviews.h"
 
 struct shms_packseg {
 	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */
@@ -43,25 +42,6 @@ struct shms_packseg {
 /* what was refused for want of a number or a map is tried again after so long */
 #define SHMS_PACK_AGAIN_MS    1000u
 
-/* The aliases of the store, found by their own places and by those of the objects (packalias.c). */
-struct shms_packalias {
-	struct shms_packplace place, object;
-	struct shms_packalias *prev, *next; /* of one object */
-	UT_hash_handle hh;
-};
-
-struct shms_packaliased {
-	struct shms_packplace place;
-	bool native; /* its own key means it, too: no alias says INSTEAD. Else one does */
-	struct shms_packalias *aliases;
-	UT_hash_handle hh;
-};
-
-struct shms_packaliases {
-	struct shms_packalias *aliases;
-	struct shms_packaliased *objects;
-};
-
 /*
  * The key that was named last, and its place. A handoff follows a put, a get and a delete follow an
  * adoption: such a call needs neither hash nor index, whose lines other work took out of the
@@ -83,7 +63,6 @@ struct shms_pack {
 	struct shms_packlines left;
 	struct shms_packlast last;
 	struct shms_packviews views; /* of each slot that has any: how many, and the flags above */
-	struct shms_packaliases aliases;
 	/* numbers that were ever in use: the ones behind need not be looked at */
 	uint32_t n_segments;
 	uint32_t next;   /* the number that is tidied next */
@@ -92,7 +71,7 @@ struct shms_pack {
 	/* names are not read yet: segments where there seem to be none may have some */
 	bool opening;
 	bool child;          /* of a fork */
-	bool reader;         /* packread.h: it has no names, and no link of any segment */
+	bool reader;         /* packread.c: it has no names, and no link of any segment */
 	atomic_bool ended;   /* a reader's: nothing more is found */
 	atomic_bool retired; /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
@@ -144,7 +123,7 @@ static inline uint32_t shms_packseg_number(const struct shms_pack *p, const stru
  * descriptor; -1 with errno. */
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
-/* Has the pack a key, a view or an alias of the segment? Takes a look at all of them. */
+/* Has the pack a key or a view of the segment? Takes a look at all of them. */
 bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g);
 /*
  * A free number for one more segment, with memory for its file, and, if it is an own one, for its
@@ -220,51 +199,30 @@ static inline void shms_packseg_unuse(struct shms_packseg *g, uint32_t slot)
 	if (g->used)
 		g->used[slot / 8] &= (uint8_t) ~(1u << slot % 8);
 }
-/* The key of the object o, which was read out of its slot. */
-const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o);
 
 /* Of packfork.c. Have all children that inherited views of that segment ended? */
 bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g);
 /* The pack is about to be freed. */
 void shms_pack_count_end(struct shms_pack *p);
 
-/*
- * Packed objects and fork(). A child inherits views, and the parent must know how long
- * the child may use them: each segment with live views has a byte that the children lock together.
- * The process that forks calls these functions, itself or by handlers of pthread_atfork().
- */
-
-/*
- * prepare, before the fork, takes the pack's lock, and takes the byte's lock for the children.
- * parent gives both back. In the child only views are left.
- */
-void shms_pack_fork_prepare(struct shms_pack *p);
-void shms_pack_fork_parent(struct shms_pack *p);
-
-/* Of pack.c, for packput.c, packshare.c, packalias.c and packtrim.c. The pack's lock is held. */
+/* Of pack.c, for packput.c, packshare.c and packtrim.c. The pack's lock is held. */
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace *ret);
-/* Hashes the key and finds it; neither, if it is the last one (packsegs.h). */
-bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size,
-		    struct shms_packhashed *ret_key, struct shms_packplace *ret);
-/* The same, and the place of the object that the key means, where the
- * key's own place is an alias. */
+/* The same without the hash, which is not needed if the key is the last one. */
 bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size,
 			   struct shms_packplace *ret);
 /* The store has got that slot by name, or gives it up. _lose() returns its bytes. */
 void shms_pack_gain(struct shms_pack *p, struct shms_packplace place);
 uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
-/* Before _name(), which cannot fail. 0, -ENOMEM. */
+/* Before _name() and _rename(), which cannot fail. 0, -ENOMEM. */
 int shms_pack_reserve(struct shms_pack *p);
-/* Others find the index, if it is a file; or that there is none. Does nothing while names are read.
- * _share() makes it a file first. */
-void shms_pack_publish(struct shms_pack *p);
+/* Makes the index a file, which others find; where that cannot be, they find that there is none. */
 void shms_pack_share(struct shms_pack *p);
-/* The key means that slot. */
+/* The store has got that slot, and the key means it. */
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
 		    struct shms_packplace place);
-/* The key, which meant old where that is not NULL, means that slot. Killed before the old one goes,
- * the key has two: the index says which of them readers have found. */
+/* The same of a key that meant old, where that is not NULL. Killed before the old one goes, the key
+ * has two: the index says which of them readers have found. */
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
 		      const struct shms_packplace *old, struct shms_packplace place,
 		      uint64_t now_ms);
@@ -274,59 +232,10 @@ void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
  */
 void shms_pack_changing(struct shms_pack *p);
 void shms_pack_changed(struct shms_pack *p);
-/* Of packput.c. Puts the object into any segment of the store's. p->grow says what
- * it may take. 0; -ENOSPC, … */
-int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms,
-		    struct shms_packplace *ret);
 /* Describes the object of a slot that is held. 0, -EBADMSG. _view() counts a view of it as well;
  * -ENOMEM. */
 int shms_pack_describe(struct shms_pack *p, struct shms_packplace place,
 		       struct shms_pack_view *ret);
 int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret);
-
-/*
- * Further keys of an object. An alias is a slot of the store's own small segments,
- * with the key, whose bytes say which slot has the object (docs/segments.md "More than one key").
- * All of a store's keys of one object share the one name bit of its slot.
- *
- * The pack's lock is held.
- */
-
-/* The one buffer of an alias. */
-struct shms_packalias_bytes {
-	uint8_t segment[16]; /* uuid */
-	uint32_t slot, generation;
-};
-_Static_assert(sizeof(struct shms_packalias_bytes) == 24, "an alias");
-
-void shms_packalias_deinit(struct shms_pack *p);
-/* Where the object is that the key of that place means: there, or where the alias says. */
-struct shms_packplace shms_packalias_object(const struct shms_pack *p, struct shms_packplace place);
-/* Has the object further keys? Does the store have it by its own key, if it has it at all? */
-bool shms_packalias_is_aliased(const struct shms_pack *p, struct shms_packplace object);
-bool shms_packalias_is_native(const struct shms_pack *p, struct shms_packplace object);
-/*
- * Makes an alias of the object, with its own slot named, but without an entry in the
- * index. native: the store has the object by its own key. p->grow says what that may
- * take. 0; -ENOSPC, -ENOMEM, ...
- */
-int shms_packalias_make(struct shms_pack *p, const void *key, size_t key_size,
-			struct shms_packplace object, uint32_t generation, bool native,
-			uint64_t now_ms, struct shms_packplace *ret);
-/* Takes it back: the object did not become the store's. */
-void shms_packalias_unmake(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
-/* An alias that a kept store finds again is one, or is given up: the last process was killed before
- * the object was the store's, or after. */
-int shms_packalias_reopen(struct shms_pack *p, struct shms_packplace place,
-			  const struct shms_segpacked *o);
-/*
- * A key of that place goes. The object stays by its other keys, if it has any; else its name goes,
- * and then the alias, so that an alias without its object is one that nobody misses. Returns the
- * bytes that are the store's no more.
- */
-uint64_t shms_packalias_unname(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
-/* The first step of giving all up: objects that have aliases lose the store's name, in all
- * segments, before any alias goes. */
-void shms_packalias_forget_objects(struct shms_pack *p, uint64_t now_ms);
 
 #endif

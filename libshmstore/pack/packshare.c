@@ -159,8 +159,7 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 	return r;
 }
 
-/* Is the ticket's object, which is held, what is expected? 1: and of that key; 0: of another
- * one. */
+/* Is the ticket's object, which is held, what is expected? 0; -ENOTSUP; -EBADMSG. */
 static int check_object(const struct shms_packseg *g, uint32_t index, const struct adoption *a)
 {
 	const struct shms_pack_sizes *expect = a->expect;
@@ -176,39 +175,10 @@ static int check_object(const struct shms_packseg *g, uint32_t index, const stru
 	if (expect && expect->verify &&
 	    !shms_pack_verify(&o, g->file->segment.bytes + o.extent_off))
 		return -EBADMSG;
-	return o.key_size == a->key.size &&
-	       memcmp(shms_packseg_key(g, &o), a->key.key, a->key.size) == 0;
-}
-
-/* The object becomes ours, without an entry in the index: native: by its own key, else by an alias.
- * *ret: the key's place; preset: the object's. */
-static int take(struct shms_pack *p, struct shms_packplace place, const struct shms_packticket *t,
-		const struct adoption *a, bool native, struct shms_packplace *ret)
-{
-	struct shms_packseg *g = &p->segments[place.segment];
-	bool named = shms_packseg_named(g, place.slot);
-	int r = shms_pack_reserve(p);
-
-	/* Its own key, once given up, comes back as one more alias. */
-	native = native && !shms_packalias_is_aliased(p, place);
-	if (r == 0 && !native) {
-		r = shms_packalias_make(p, a->key.key, a->key.size, place, t->what.generation,
-					named && shms_packalias_is_native(p, place), a->now_ms,
-					ret);
-		if (r < 0)
-			return -ENOTSUP; /* a copy may find room */
-	}
-	if (r == 0)
-		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept,
-				       &t->what);
-	if (r < 0) {
-		if (!native)
-			shms_packalias_unmake(p, *ret, a->now_ms);
-		return r;
-	}
-	if (!named)
-		shms_pack_gain(p, place);
-	return 0;
+	return o.key_size == a->key.size && memcmp(shms_segpacked_key(&g->file->segment, &o),
+						   a->key.key, a->key.size) == 0
+		       ? 0
+		       : -ENOTSUP;
 }
 
 /* Adopts the object of that place, which is held. */
@@ -216,24 +186,24 @@ static int adopt_held(struct shms_pack *p, struct shms_packplace place,
 		      const struct shms_packticket *t, const struct adoption *a)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
-	struct shms_packplace old, old_object, named = place;
+	struct shms_packplace old;
 	int r = check_object(g, place.slot, a);
-	bool held;
+	bool held, same;
 
 	if (r < 0)
 		return r;
 	held = shms_pack_find(p, &a->key, &old);
-	old_object = held ? shms_packalias_object(p, old) : place;
 	/* Our name there keeps the slot's object as it is. */
-	if (held && old_object.segment == place.segment && old_object.slot == place.slot)
-		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept,
-					  &t->what);
-	if (held && !a->replace)
+	same = held && old.segment == place.segment && old.slot == place.slot;
+	if (held && !same && !a->replace)
 		return -EEXIST;
-	r = take(p, place, t, a, r == 1, &named);
-	if (r < 0)
+	r = same ? 0 : shms_pack_reserve(p);
+	if (r == 0)
+		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept,
+				       &t->what);
+	if (r < 0 || same)
 		return r;
-	shms_pack_rename(p, &a->key, held ? &old : NULL, named, a->now_ms);
+	shms_pack_rename(p, &a->key, held ? &old : NULL, place, a->now_ms);
 	return 0;
 }
 

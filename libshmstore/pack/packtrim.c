@@ -14,9 +14,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "hostpage.h"
 #include "packsegs.h"
-#include "segrescue.h"
+#include "seglook.h"
+#include "sys.h"
 
 #define TRIM_AGAIN_MS  100u
 #define STRANDED_LEAST (UINT64_C(1) << 20)
@@ -102,10 +102,9 @@ static uint64_t trim(struct shms_pack *p, struct shms_packseg *g, uint64_t now_m
  */
 
 /*
- * Has this store alone the object of that slot, by one key, without views and leases, and not
- * pinned? An object that goes frees memory that this process can give back only if the segment is
- * the store's own. now: segnow_of_ms(). The lock is held. Another process may get a view of it at
- * any moment.
+ * Has this store alone the object of that slot, without views and leases, and not pinned? An object
+ * that goes frees memory that this process can give back only if the segment is the store's own.
+ * now: segnow_of_ms(). The lock is held. Another process may get a view of it at any moment.
  */
 static bool may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now)
 {
@@ -115,8 +114,7 @@ static bool may_go(const struct shms_pack *p, struct shms_packplace place, uint3
 
 	if (shms_packviews_find(&p->views, place) || !shms_segstate_published(state) ||
 	    shms_segstate_promised(state, now) ||
-	    (shms_segpacked_flags_of(&s) & (SHMS_SEGPACKED_ALIAS | SHMS_SEGPACKED_PINNED)) ||
-	    shms_packalias_is_aliased(p, place))
+	    (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_PINNED))
 		return false;
 	for (uint32_t w = 0; w < s.n_words; w++) {
 		if (shms_segword_load(&s.holders[w]) !=
@@ -319,14 +317,13 @@ static bool move(struct compaction *c, uint32_t from, uint32_t to)
 	    o.extent_off != shms_segalloc_begin(&c->from.own->alloc, from) ||
 	    o.class != c->from.own->alloc.slots[from].class)
 		return false;
-	key = shms_packhash(shms_packseg_key(g, &o), o.key_size);
+	key = shms_packhash(shms_segpacked_key(&g->file->segment, &o), o.key_size);
 	if (!shms_pack_find(p, &key, &found) || found.segment != old.segment ||
 	    found.slot != old.slot)
 		return false;
 	if (shms_segown_copy(c->to.own, &o, g->file->segment.bytes + o.extent_off, to) < 0)
 		return false;
 	shms_pack_changing(p);
-	shms_pack_gain(p, place);
 	shms_pack_rename(p, &key, &old, place, c->now_ms);
 	shms_pack_changed(p);
 	return true;

@@ -4,10 +4,10 @@
  * behind it move up. When room is asked for the table may shrink, so that a store that looked at
  * all of its objects at once does not pay for that ever after.
  */
-#include "packviews.h"
-
 #include <errno.h>
 #include <stdlib.h>
+
+#include "packindex.h"
 
 #define CELLS_MIN 16u
 

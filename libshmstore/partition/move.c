@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* move.c: see move.h. The page may be anybody's: what is read from it can make the books of that
+/* move.c: see page.h. The page may be anybody's: what is read from it can make the books of that
  * store wrong, and nothing else. */
-#include "move.h"
-
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "page.h"
 #include "stub.h"
 #include "sys.h"
 

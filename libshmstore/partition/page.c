@@ -22,7 +22,6 @@
 #include "cleanup.h"
 #include "process.h"
 #include "sys.h"
-#include "transient.h"
 
 #define TRIES 3 /* at words that change meanwhile */
 
@@ -83,13 +82,6 @@ void shms_page_fill(struct shms_page *page, const char *name, const char *label,
 	memcpy(page->name, name, strnlen(name, sizeof(page->name) - 1));
 	if (label)
 		memcpy(page->label, label, strnlen(label, sizeof(page->label) - 1));
-}
-
-bool shms_page_has_uuid(const struct shms_page *page)
-{
-	static const uint8_t none[16];
-
-	return memcmp(page->uuid, none, sizeof(none)) != 0;
 }
 
 /* Did the owner live before the host was started last? A tmpfs does not outlive that, and

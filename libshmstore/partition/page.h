@@ -65,7 +65,7 @@ struct shms_page_moved {
 	_Atomic uint64_t exposed;
 	/* recycled files that others took: to be taken off the ledger's pool */
 	_Atomic uint64_t pool_n, pool_bytes;
-	_Atomic uint64_t inode; /* what is being moved (move.h); 0: nothing */
+	_Atomic uint64_t inode; /* what is being moved (move.c); 0: nothing */
 	/* what bytes is to be then, if objects/ has a name of it, and if not */
 	_Atomic uint64_t linked, unlinked;
 };
@@ -118,8 +118,6 @@ int shms_page_read(int storefd, struct shms_page *ret);
 int shms_page_read_true(int storefd, struct shms_page *ret);
 /* Fills everything but the ledger for the calling process; the uuid is a new one. */
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
-/* False: the page was made by a release that had no segments. */
-bool shms_page_has_uuid(const struct shms_page *page);
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
 /* Blocks of the named objects: as the owner booked, less those that others moved. */
 uint64_t shms_page_linked(const struct shms_page *page);
@@ -143,5 +141,40 @@ int shms_page_lock(int storefd);
 /* Whether leases of the dead store whose page that is are over before their time: they are of
  * another boot, or nobody has the store of leases_with open. */
 bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partition_fd);
+
+/*
+ * The books of a store's object that somebody else than the store's owner moves
+ * between memory and the disk tier.
+ *
+ * The mover may be killed between the exchange of the names and its booking. So it writes
+ * beforehand what the books are to say in either case, and whoever takes the names lock next looks
+ * at the directory, and books what is there (shms_move_settle()).
+ */
+
+/* Says to the owner that somebody else waits for the names lock, or no more: its threads would
+ * have that in turn for ever. */
+void shms_move_ask(int objects_fd, bool wanted);
+
+/* objects_fd is the store's objects/; its names lock is held. Books are not worth an error: what
+ * cannot be written is off until the next owner counts. */
+
+/* Before the first name is exchanged: the object is that inode, and takes so many bytes of the
+ * books if the store links it. linked: it does now. */
+void shms_move_begin(int objects_fd, uint64_t inode, uint64_t bytes, bool linked);
+/* After it, or instead: does the store link it? Nothing is booked where the page has
+ * a new owner, who counted. */
+void shms_move_end(int objects_fd, bool linked);
+
+/* For who gets the lock, before anything else: ends what a dead mover began. */
+void shms_move_settle(int objects_fd);
+/* Did somebody begin, and not end? Without the lock: now, or ever. */
+static inline bool shms_move_begun(const struct shms_page *page)
+{
+	return atomic_load_explicit(&page->moved.inode, memory_order_relaxed) != 0;
+}
+
+/* Removes the objects' files from clean/: they are there in the middle of an exchange only, and
+ * who makes it holds the lock. */
+void shms_move_sweep(int objects_fd);
 
 #endif

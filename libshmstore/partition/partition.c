@@ -29,7 +29,6 @@
 #include "mount.h"
 #include "page.h"
 #include "sys.h"
-#include "unnamed.h"
 
 #define SHARED_MARKER 0444 /* mode of a shared partition's marker */
 #define OPEN_FLAGS    (SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED | SHMSTORE_TRUSTED)

@@ -27,7 +27,6 @@
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
-#include "unnamed.h"
 
 #define DEPTH_MAX 192u /* levels below the start: each holds a descriptor */
 

@@ -8,7 +8,6 @@
  * a, a unit of the format, a name, a place to convert it to. So the four cannot come apart.
  */
 
-#include "pyrecord.h"
 #include "pyshm.h"
 
 #define NO_USER UINT32_MAX

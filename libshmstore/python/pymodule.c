@@ -2,7 +2,6 @@
 /* pymodule.c: the module shmstore._shmstore: its state, its types, its few functions. */
 #include <limits.h>
 
-#include "pyrecord.h"
 #include "pyshm.h"
 
 static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret)

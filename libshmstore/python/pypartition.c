@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 
-#include "pyrecord.h"
+#include "pyshm.h"
 
 static PyObject *partition_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyrecord.c: see pyrecord.h. records.def is read twice: for the tuples, for the copies of rows.
+ * pyrecord.c: see pyshm.h. records.def is read twice: for the tuples, for the copies of rows.
  */
-#include "pyrecord.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "pyshm.h"
 
 /* ---- rows ---- */
 

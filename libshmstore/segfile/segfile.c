@@ -31,9 +31,8 @@
 #include "cleanup.h"
 #include "hexdigits.h"
 #include "refused.h"
-#include "segrescue.h"
+#include "seglook.h"
 #include "sys.h"
-#include "unnamed.h"
 
 #define OPEN_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
 

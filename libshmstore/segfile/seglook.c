@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "hostpage.h"
 #include "segfile.h"
 #include "sys.h"
 
@@ -261,8 +260,6 @@ struct seen {
 	uint32_t n_names;
 	int error;
 	uint64_t bytes;
-	/* an alias that takes the place of its object's own key: the two are one key */
-	bool instead;
 	struct shms_segpacked object;
 };
 
@@ -285,7 +282,6 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 		seen.error = shms_segpacked_read(g, &slot, &seen.object);
 		if (seen.error == 0)
 			seen.bytes = shms_segsurvey_bytes(&seen.object);
-		seen.instead = seen.error == 0 && (seen.object.flags & SHMS_SEGPACKED_INSTEAD);
 		if ((seen.error == 0 && !(seen.object.flags & SHMS_SEGPACKED_TABLE)) ||
 		    shms_seglook_again(l, i) < 0 ||
 		    (shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) ==
@@ -323,8 +319,7 @@ static void add_pages(const struct seen *seen, uint64_t *io_end, uint64_t *io_by
 
 static void add_named(const struct seen *seen, bool promised, struct shms_segsurvey *s)
 {
-	s->n_named += !seen->instead;
-	s->n_aliases += (seen->object.flags & SHMS_SEGPACKED_ALIAS) != 0;
+	s->n_named++;
 	s->named_bytes += seen->bytes;
 	s->shared += (seen->bytes << SHMS_SHARE_SHIFT) / seen->n_names;
 	s->own_bytes += seen->n_names == 1 && !promised ? seen->bytes : 0;

@@ -4,7 +4,7 @@
  *
  * A reader has a private copy of the books, and reads extents by system calls: a hostile process of
  * the segment's user may cut the file at any time, and a map would then raise SIGBUS. A writer
- * (segrescue.h) needs a map, so it never gets another user's segment.
+ * (segrescue.c) needs a map, so it never gets another user's segment.
  */
 #ifndef SHMS_SEGLOOK_H
 #define SHMS_SEGLOOK_H
@@ -78,7 +78,6 @@ struct shms_segsurvey {
 	uint64_t n_named, named_bytes; /* objects that it has by name */
 	uint64_t shared;    /* their bytes / names, summed, in 1 / 2^SHMS_SHARE_SHIFT bytes */
 	uint64_t own_bytes; /* of those that have no other name and no lease */
-	uint32_t n_aliases; /* further keys, as slots */
 	bool is_owner;
 	uint32_t n_bad; /* slots that say what cannot be */
 };
@@ -104,5 +103,46 @@ struct shms_segunnamed {
 /* Calls fn for each, until fn returns another value than 0, which is returned. */
 int shms_segsurvey_unnamed(const struct shms_seglook *l, uint64_t now_ms,
 			   int (*fn)(const struct shms_segunnamed *o, void *arg), void *arg);
+
+/*
+ * segrescue.c: recovers the dead in a segment's file. Any process of the segment's user may do it:
+ * gc, or a store that wants a place (docs/segments.md "When somebody is killed"). It may be
+ * interrupted anywhere, and done twice.
+ */
+
+/*
+ * Gives back what the holder had, and frees its place (an owner's place becomes an orphan's). The
+ * caller has locked the holder's byte. gone false: the store is kept, and so are its names and its
+ * place.
+ */
+void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool gone);
+
+struct shms_segrescued {
+	uint32_t n_leases; /* that had ended, and went: of shms_segrescue_unlink() */
+	uint64_t freed;    /* bytes of memory that went back to the kernel */
+};
+
+/*
+ * Recovers every dead holder of the segment l, which was opened for writing. gone: a kept store
+ * whose directory is being removed, or NULL. Where the owner is dead, free memory goes back to the
+ * kernel. 0; -EBUSY: gone's place is still locked by a child that inherited views; -ENOMEM.
+ */
+int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms,
+		   struct shms_segrescued *ret);
+/* The same of segment name of dirfd, as far as it can be had. Returns the bytes freed. */
+uint64_t shms_segrescue_name(int dirfd, const char *name, uint64_t now_ms);
+/* Takes ended leases of all objects in the segment l, which was opened for
+ * writing. Returns how many. */
+uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms);
+/*
+ * Does what shms_segrescue() does for segment name of a dead store, whose segments/ is
+ * dirfd; then removes the link.
+ * Of another user's segment (we are root) the places are only told to be given up: a process of the
+ * user recovers them. 0; 1: the link stays, because a lease is out in the segment, or a child of
+ * the dead store lives; -ENOENT; -EBADMSG: it is no segment; -ENOTSUP: it is of a later version.
+ * end_leases: the link goes all the same, and tickets that name it are stale.
+ */
+int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,
+			  bool end_leases, struct shms_segrescued *ret);
 
 #endif

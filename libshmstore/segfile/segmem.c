@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "hostpage.h"
 #include "segment.h"
 #include "sys.h"
 

@@ -7,8 +7,6 @@
  * killed, the record is as it was, and the next one begins anew. The record is freed last: a FREE
  * place has no bits.
  */
-#include "segrescue.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 
 #include "cleanup.h"
 #include "segfile.h"
+#include "seglook.h"
 #include "segmem.h"
 #include "segslot.h"
 #include "sys.h"
@@ -184,44 +183,6 @@ static int tell_all_gone(const struct shms_seglook *l, int dirfd, const char *na
 		r = r < 0 ? r : error;
 	}
 	return r;
-}
-
-/* As shms_segrescue_forget(), of the store's place in a segment that is mapped for writing. */
-static void forget_objects(const struct shms_seglook *l, unsigned holder, const uint8_t gone[16])
-{
-	const struct shms_segment *g = &l->segment;
-	bool locked = shms_seglock_try(l->fd, holder) == 0;
-
-	/* Read again, under the lock: another process may have been quicker. */
-	if (locked && shms_segment_place(g, gone) == holder) {
-		shms_segrescue_locked(g, holder, false);
-		shms_segment_forget_objects(g, holder);
-	}
-	if (locked)
-		shms_seglock_end(l->fd, holder);
-	else if (!shms_segment_has_alias(g, holder))
-		shms_segword_cas(&shms_segment_record(g, holder)->state, SHMS_SEGRECORD_KEPT,
-				 SHMS_SEGRECORD_ACTIVE);
-}
-
-int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16])
-{
-	struct shms_seglook l;
-	int r = shms_seglook_open(dirfd, name, true, &l);
-	bool others = r == -EPERM;
-	unsigned holder;
-
-	if (others)
-		r = shms_seglook_open(dirfd, name, false, &l);
-	if (r < 0)
-		return r;
-	holder = shms_segment_place(&l.segment, gone);
-	if (holder != SHMS_SEGMENT_NO_PLACE && !others)
-		forget_objects(&l, holder, gone);
-	else if (holder != SHMS_SEGMENT_NO_PLACE && !shms_segment_has_alias(&l.segment, holder))
-		r = tell_all_gone(&l, dirfd, name, gone);
-	shms_seglook_close(&l);
-	return r == -EBUSY ? 0 : r;
 }
 
 int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,

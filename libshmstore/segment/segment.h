@@ -249,7 +249,7 @@ _Static_assert(sizeof(struct shms_segment_control) == 64, "control");
 struct shms_segment_use {
 	_Atomic uint32_t owner;   /* not 0: it uses free slots. It alone writes this */
 	_Atomic uint32_t taken;   /* rises before a taking; the lock's holder writes these two */
-	_Atomic uint64_t vain_ms; /* when there was none (bootclock.h) */
+	_Atomic uint64_t vain_ms; /* when there was none (bootclock.c) */
 	uint8_t reserved[48];     /* 0 */
 };
 _Static_assert(sizeof(struct shms_segment_use) == 64, "use");

@@ -24,11 +24,10 @@
 enum shms_segpacked_flags {
 	SHMS_SEGPACKED_TABLE = 1 << 0,    /* not exactly one buffer */
 	SHMS_SEGPACKED_CHECKSUM = 1 << 1, /* XXH3-128 of the buffers' bytes is there */
-	SHMS_SEGPACKED_PINNED = 1 << 2,
-	SHMS_SEGPACKED_ALIAS = 1 << 3,  /* one more key of another slot's object (packalias.c) */
-	SHMS_SEGPACKED_INSTEAD = 1 << 4 /* and the store has that object by its own key no more */
+	SHMS_SEGPACKED_PINNED = 1 << 2
 };
-#define SHMS_SEGPACKED_FLAGS 31u
+/* 8 and 16 were further keys' until 0.2: such a slot is refused as a damaged one. */
+#define SHMS_SEGPACKED_FLAGS 7u
 
 /* The description as it lies in the slot. */
 struct shms_segpacked_words {

@@ -133,13 +133,5 @@ int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)
  * unfinished puts and looks are given back as well. Sets hints.
  */
 void shms_segment_recover(const struct shms_segment *g, unsigned holder, bool kept);
-/*
- * After that, of a kept store that is to be taken apart: its objects lose the name, and its aliases
- * keep theirs. An alias without its object means nothing, but an object without its alias has its
- * own key again, which may have been deleted.
- */
-void shms_segment_forget_objects(const struct shms_segment *g, unsigned holder);
-/* Has the holder an alias there? Only owners have any. */
-bool shms_segment_has_alias(const struct shms_segment *g, unsigned holder);
 
 #endif

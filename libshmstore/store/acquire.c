@@ -13,19 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "alone.h"
 #include "books.h"
-#include "bootclock.h"
 #include "cleanup.h"
+#include "credit.h"
 #include "detail.h"
+#include "gc.h"
 #include "handle.h"
-#include "move.h"
+#include "page.h"
 #include "parts.h"
 #include "process.h"
 #include "sys.h"
-#include "teardown.h"
 #include "tier.h"
-#include "unnamed.h"
 
 int shms_acquire_dirs(struct shmstore *s, bool create)
 {
@@ -122,7 +120,8 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 
 	/* Only its page says whether to keep its objects: an unreadable one drops none. */
 	r = shms_page_read(s->dir_fd, &old);
-	if (r == 0 && shms_page_has_uuid(&old))
+	/* A release that had no segments made a page without a uuid. */
+	if (r == 0 && memcmp(old.uuid, (const uint8_t[sizeof(old.uuid)]){0}, sizeof(old.uuid)) != 0)
 		memcpy(page->uuid, old.uuid, sizeof(page->uuid));
 	/* Its objects are asked for, or not wanted, whatever its page says. */
 	if ((adopt || fresh) && (r == -EBADMSG || r == -ENOTSUP)) {

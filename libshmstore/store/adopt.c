@@ -28,7 +28,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "leasetext.h"
@@ -43,7 +42,6 @@
 #include "stub.h"
 #include "sys.h"
 #include "tier.h"
-#include "transient.h"
 
 #define CHUNK 65536u
 #define TRIES 8

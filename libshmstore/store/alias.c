@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * alias.c: the task that returns its input. If header and buffers of a put are exactly those of a
- * live view of this store, the object gets a second link instead of a second copy.
+ * live view of this store, the object gets a second link instead of a second copy. A packed object
+ * becomes a file for that, of the same generation: by one copy, however many keys it gets.
  *
  * A copy-on-write view may have been written to, and then its bytes are not the file's any more.
  * The kernel knows: a page that was written is anonymous, one that was not is the file's
@@ -19,9 +20,7 @@
 #include "packed.h"
 #include "parts.h"
 #include "publish.h"
-#include "room.h"
 #include "sys.h"
-#include "transient.h"
 #include "view.h"
 
 #define PAGEMAP_FILE    (1ull << 61)
@@ -93,61 +92,71 @@ static SHMS_ASIDE bool find_source(struct shmstore *s, const struct shmstore_vie
 	return found;
 }
 
-/* The second link. It takes no memory, and the store's sums count each
- * inode once: no limit is asked. */
-static SHMS_ASIDE int link_again(struct shmstore *s, const struct shms_publish_from *from,
-				 const struct shms_keyname *k, const struct shms_layout *l,
-				 bool replace)
+/* The packed object that the view is of becomes a file, unless it is one by now. False: it cannot,
+ * or has no checksum, and one is asked for. */
+static SHMS_ASIDE bool make_file(struct shmstore *s, const struct shmstore_view *v,
+				 const struct shms_keyname *source, unsigned flags)
 {
-	struct shms_keyname own = *k;
-
-	if (shms_key_find(s->objects_fd, &own) < 0)
-		return -EIO; /* a copy says why */
-	/* publish is content where the name means this inode already; a put is not. */
-	if (!replace && shms_lookup(s->objects_fd, own.name) == 0)
-		return -EEXIST;
-	return shms_publish_named(s, from, k, l, replace);
+	if (!shms_pack_is(v->packed.pack, v->key, v->key_size, &v->packed))
+		return true;
+	if ((flags & SHMSTORE_CHECKSUM) && !(v->packed.object.flags & SHMS_SEGPACKED_CHECKSUM))
+		return false;
+	return shms_put_as_file(s, source) == 0;
 }
 
-/* The same of a packed object: one more key. A small one is copied sooner than found. */
-static int alias_packed(struct shmstore *s, const struct shms_keyname *k, const void *header,
-			size_t header_size, const struct iovec *buffers, size_t n_buffers,
-			unsigned flags)
+/* The second link. It takes no memory, and the store's sums count each inode once: no limit is
+ * asked. 1; 0: no link; -EEXIST. */
+static SHMS_ASIDE int link_again(struct shmstore *s, const struct shmstore_view *v,
+				 const struct shms_keyname *k, unsigned flags)
 {
-	struct shms_segobject what;
-	uint64_t bytes = 0;
+	struct shms_publish_from from = {
+		.dir_fd = s->objects_fd, .other_key = true, .shared = true, .alias = true};
+	bool replace = (flags & SHMSTORE_REPLACE) != 0;
+	struct shms_keyname source, own = *k;
+	struct shms_layout l = {0};
 	int r;
 
-	for (size_t i = 0; i < n_buffers; i++)
-		bytes += buffers[i].iov_len;
-	if (bytes < SHMS_FORMAT_BIG)
+	if (shms_key_find(s->objects_fd, &own) < 0 ||
+	    shms_keyname_init(&source, v->key, v->key_size) < 0)
 		return 0;
-	what = (struct shms_segobject){
-		.key = k->key,
-		.key_size = k->key_size,
-		.metadata = header,
-		.metadata_size = (uint32_t)header_size,
-		.buffers = buffers,
-		.n_buffers = (uint32_t)n_buffers,
-		.flags = flags & SHMSTORE_CHECKSUM ? SHMS_SEGPACKED_CHECKSUM : 0,
-	};
-	r = shms_packed_alias(s, k, &what, (flags & SHMSTORE_REPLACE) != 0, shms_room_unbooked(s));
-	if (r == 1) {
-		shms_count(&s->ledger->alias_n, 1);
-		shms_count(&s->ledger->alias_bytes, bytes);
-	}
-	return r;
+	/* publish is content where the name means this inode already; a put is not. */
+	if (!replace && (shms_packed_has(s, k) || shms_lookup(s->objects_fd, own.name) == 0))
+		return -EEXIST;
+	/* The view's own key is its name, if it still has one. publish checks once more that
+	 * the name means this inode. */
+	if ((v->is_packed && !make_file(s, v, &source, flags)) ||
+	    shms_key_find(s->objects_fd, &source) != 1 ||
+	    !find_source(s, v, source.name, flags, &from, &l))
+		return 0;
+	r = shms_publish_named(s, &from, k, &l, replace);
+	/* deleted meanwhile, out of links or of memory: a copy will do, or says why not */
+	if (r < 0)
+		return r == -EEXIST ? r : 0;
+	shms_count(&s->ledger->alias_n, 1);
+	shms_count(&s->ledger->alias_bytes, from.bytes);
+	return 1;
+}
+
+/* A view of the packed object at that address. NULL: there is none. */
+static struct shmstore_view *view_packed(struct shmstore *s, const void *address)
+{
+	struct shms_pack *pack = shms_packed_pack(s);
+	struct shms_pack_view packed;
+	struct shmstore_view *v = NULL;
+
+	if (!pack || shms_pack_at(pack, address, &packed) < 0)
+		return NULL;
+	(void)shms_view_packed(s, &packed, 0, shms_pack_view_key(&packed), packed.object.key_size,
+			       &v);
+	return v;
 }
 
 int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *header,
 		   size_t header_size, const struct iovec *buffers, size_t n_buffers,
 		   unsigned flags)
 {
-	struct shms_publish_from from = {
-		.dir_fd = s->objects_fd, .other_key = true, .shared = true, .alias = true};
 	struct shmstore_view *v = NULL;
-	struct shms_keyname source;
-	struct shms_layout l = {0};
+	uint64_t bytes = 0;
 	size_t first = 0;
 	int r = 0;
 
@@ -155,29 +164,17 @@ int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *heade
 		first++;
 	if (first == n_buffers)
 		return 0;
+	for (size_t i = first; i < n_buffers; i++)
+		bytes += buffers[i].iov_len;
 	v = shms_view_find(buffers[first].iov_base);
+	/* A small one is copied sooner than found. */
+	if (!v && bytes >= SHMS_FORMAT_BIG)
+		v = view_packed(s, buffers[first].iov_base);
 	if (!v)
-		return shms_packed_pack(s)
-			       ? alias_packed(s, k, header, header_size, buffers, n_buffers, flags)
-			       : 0;
+		return 0;
 	shms_keyname_name(k);
-	/* The view's own key is its name, if it still has one. publish checks once more that
-	 * the name means this inode. */
-	if (same(s, v, header, header_size, buffers, n_buffers) &&
-	    shms_keyname_init(&source, v->key, v->key_size) == 0 &&
-	    shms_key_find(s->objects_fd, &source) == 1 &&
-	    find_source(s, v, source.name, flags, &from, &l)) {
-		r = link_again(s, &from, k, &l, (flags & SHMSTORE_REPLACE) != 0);
-		if (r == 0) {
-			shms_count(&s->ledger->alias_n, 1);
-			shms_count(&s->ledger->alias_bytes, from.bytes);
-			r = 1;
-		} else if (r != -EEXIST) {
-			/* deleted meanwhile, out of links or of memory: a
-			 * copy will do, or says why not */
-			r = 0;
-		}
-	}
+	if (same(s, v, header, header_size, buffers, n_buffers))
+		r = link_again(s, v, k, flags);
 	shmstore_view_unref(v);
 	return r;
 }

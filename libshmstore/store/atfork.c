@@ -18,14 +18,18 @@ static void fork_prepare(void)
 		pthread_mutex_lock(&h->s.arb->lock);
 		pthread_mutex_lock(&h->attach.lock);
 		pthread_mutex_lock(&h->running.lock);
-		shms_packed_fork_prepare(&h->s);
+		pthread_mutex_lock(&h->packed.lock);
+		if (shms_packed_pack(&h->s))
+			shms_pack_fork_prepare(shms_packed_pack(&h->s));
 	}
 }
 
 static void fork_parent(void)
 {
 	for (struct shms_handle *h = all; h; h = h->next) {
-		shms_packed_fork_parent(&h->s);
+		if (shms_packed_pack(&h->s))
+			shms_pack_fork_parent(shms_packed_pack(&h->s));
+		pthread_mutex_unlock(&h->packed.lock);
 		pthread_mutex_unlock(&h->running.lock);
 		pthread_mutex_unlock(&h->attach.lock);
 		pthread_mutex_unlock(&h->s.arb->lock);
@@ -62,7 +66,10 @@ static void fork_child(void)
 			s->ledger = NULL;
 			shms_atfork_close_fds(h);
 		}
-		shms_packed_fork_child(s);
+		if (shms_packed_pack(s))
+			shms_pack_fork_child(shms_packed_pack(s));
+		h->packed.dir_fd = shms_close_fd(h->packed.dir_fd);
+		pthread_mutex_unlock(&h->packed.lock);
 		pthread_mutex_unlock(&h->running.lock);
 		shms_running_fork_child(&h->running);
 		shms_attach_fork_child(&h->attach);

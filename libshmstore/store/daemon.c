@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alone.h"
+#include "credit.h"
 #include "detail.h"
 #include "handle.h"
 #include "packgive.h"

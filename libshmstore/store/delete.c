@@ -11,7 +11,6 @@
 
 #include "arbhook.h"
 #include "credit.h"
-#include "hostpage.h"
 #include "nameslock.h"
 #include "object.h"
 #include "packed.h"

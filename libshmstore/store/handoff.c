@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #include "attach.h"
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "filemode.h"

@@ -62,7 +62,7 @@ int shms_put_as_file(struct shmstore *s, const struct shms_keyname *k);
 
 /*
  * peek.c: packed objects of a store for handles that can only read: by its index and a place in
- * its segments (packread.h), or where that cannot be by a look at all slots (packlook.h); and for
+ * its segments (packread.c), or where that cannot be by a look at all slots (packlook.c); and for
  * lists.
  */
 /* Of a copy where the reader can have no place. 0, -ENOENT, -EPERM, -ENOMEM, … */
@@ -70,9 +70,6 @@ int shms_peek_get(struct shmstore *s, const struct shms_keyname *k, unsigned fla
 		  struct shmstore_view **ret);
 /* 1; 0: the store had no such packed object at some moment of the call; -errno. */
 int shms_peek_has(struct shmstore *s, const struct shms_keyname *k);
-/* As shmstore_foreach(), of packed objects alone. */
-int shms_peek_each(struct shmstore *s,
-		   int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg);
 
 /*
  * A handle that only reads means a name. If the store that it found is gone, and another one has
@@ -83,9 +80,6 @@ int shms_peek_each(struct shmstore *s,
  * nobody has its name; -EMFILE, ...
  */
 int shms_renew(struct shmstore *s, bool *ret_renewed);
-/* The owner, as its page says it; the lock says whether it lives. ret_alive: SHMSTORE_ALIVE, _DEAD,
- * _ALIVE_UNKNOWN. 0; -ENOENT; -errno. */
-int shms_owner(struct shmstore *s, int *ret_pid, int *ret_alive);
 
 /* A demoted object comes back to memory, once for all stores that hold its stub; and the
  * tier that it is in. */

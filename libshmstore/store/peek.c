@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peek.c: see parts.h. */
+/*
+ * peek.c: what handles that can only read see of packed objects (parts.h); and lists of a store's
+ * objects. The directory is the index of files: a list walks it, keeps nothing, and bears with
+ * objects that come and go meanwhile.
+ */
 #include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "hash.h"
+#include "name.h"
+#include "object.h"
+#include "pack.h"
 #include "packed.h"
 #include "packindex.h"
-#include "packlook.h"
-#include "packread.h"
 #include "parts.h"
 #include "publish.h"
+#include "stub.h"
 #include "sys.h"
 #include "view.h"
 
@@ -247,87 +255,20 @@ static int tell(const struct shms_packlook *o, void *arg)
 
 /* ---- lists by the index ---------------------------------------------------------------------- */
 
-/* Of an object that has further keys: how many, and whether its own is none of them. */
-struct keys {
-	uint64_t inode;
-	uint32_t slot;
-	uint32_t n;
-	bool instead;
-};
-
-struct indexed {
-	struct each each;
-	struct keys *keys; /* sorted */
-	size_t n, size;
-};
-
-static int compare(const void *a, const void *b)
+static int tell_indexed(const struct shms_pack_view *v, uint64_t inode, uint64_t n_links, void *arg)
 {
-	const struct keys *x = a, *y = b;
-
-	if (x->inode != y->inode)
-		return x->inode < y->inode ? -1 : 1;
-	return x->slot < y->slot ? -1 : x->slot > y->slot;
-}
-
-static int note_alias(const struct shms_packread_key *key, void *arg)
-{
-	struct indexed *x = arg;
-	if (!key->alias)
-		return 0;
-	if (SHMS_GROW(x->keys, x->size, x->n, 1) < 0)
-		return -ENOMEM;
-	x->keys[x->n++] = (struct keys){key->inode, key->view->slot, 1, key->instead};
-	return 0;
-}
-
-/* All notes of one object become one. */
-static void join_notes(struct indexed *x)
-{
-	size_t n = 0;
-
-	if (x->n)
-		qsort(x->keys, x->n, sizeof(*x->keys), compare);
-	for (size_t i = 0; i < x->n; i++) {
-		if (n && compare(&x->keys[n - 1], &x->keys[i]) == 0) {
-			x->keys[n - 1].n++;
-			x->keys[n - 1].instead = x->keys[n - 1].instead || x->keys[i].instead;
-		} else {
-			x->keys[n++] = x->keys[i];
-		}
-	}
-	x->n = n;
-}
-
-static int tell_indexed(const struct shms_packread_key *key, void *arg)
-{
-	const struct indexed *x = arg;
-	const struct keys probe = {.inode = key->inode, .slot = key->view->slot};
-	const struct keys *more =
-		x->n ? bsearch(&probe, x->keys, x->n, sizeof(probe), compare) : NULL;
-
-	/* All keys share the store's one name of the slot. */
-	return tell_view(&x->each, key->view, key->key, key->key_size, key->inode,
-			 key->n_links + (more ? more->n - more->instead : 0));
+	return tell_view(arg, v, shms_pack_view_key(v), v->object.key_size, inode, n_links);
 }
 
 /* *io_from: as shms_packread_each(). */
 static int each_indexed(struct shmstore *s, uint64_t *io_from,
 			int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
-	struct indexed x = {.each = {s, fn, arg}};
 	struct shms_pack *pack;
-	uint64_t noted = 0;
 	int r = shms_packed_reader(s, &pack);
 
-	if (r == 0)
-		r = shms_packread_each(pack, &noted, note_alias, &x);
-	if (r == 0) {
-		join_notes(&x);
-		r = shms_packread_each(pack, io_from, tell_indexed, &x);
-	}
-	free(x.keys);
-	return r;
+	return r < 0 ? r
+		     : shms_packread_each(pack, io_from, tell_indexed, &(struct each){s, fn, arg});
 }
 
 /* ---- lists that begin anew ------------------------------------------------------------------- */
@@ -397,11 +338,11 @@ static int each_refused(const struct shmstore *s, struct each *e)
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : shms_error(fd);
-	return shms_packlook_refused(fd, tell, e);
+	return shms_packlook(fd, NULL, NULL, 0, tell, e);
 }
 
-int shms_peek_each(struct shmstore *s,
-		   int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
+static int each_packed(struct shmstore *s,
+		       int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
 	struct once o = {.fn = fn, .arg = arg};
 	struct each once = {s, tell_once, &o};
@@ -427,4 +368,119 @@ int shms_peek_each(struct shmstore *s,
 	if (o.r != 0)
 		return o.r;
 	return r == -ENOENT ? 0 : r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+/* ---- lists of files -------------------------------------------------------------------------- */
+
+/* A demoted object, as its stub tells it: its key is in its name or in the sidecar. */
+static int describe_stub(struct shmstore *s, const char *name, struct shmstore_object_info *info,
+			 unsigned char *key)
+{
+	struct shms_stub stub;
+	struct stat st;
+	int r = shms_stub_read(s->objects_fd, name, &stub, NULL);
+
+	if (r == -EINVAL)
+		return -ENOENT; /* another file by now */
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? -ENOENT : shms_error(errno);
+	*info = (struct shmstore_object_info){
+		.size = sizeof(*info),
+		.key = key,
+		.inode = st.st_ino,
+		.links = st.st_nlink,
+		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+		.name = name,
+		.demoted = r == 0,
+		.error = r == -ENOENT ? 0 : shms_error(r),
+	};
+	if (r == -ENOENT)
+		return r;
+	if (r == 0) {
+		info->header_size = stub.header_size;
+		info->buffer_size = stub.buffer_size;
+		info->generation = stub.generation;
+		info->links = stub.n_names > 1 ? stub.n_names - 1 : 1; /* less the anchor */
+		info->error = shms_entry_key(s->objects_fd, name, NULL, key, &info->key_size);
+	}
+	return 0;
+}
+
+/* Describes one entry. 0; -ENOENT: gone or no object's name; -errno. */
+static int describe(struct shmstore *s, const char *name, struct shmstore_object_info *info,
+		    unsigned char *key)
+{
+	unsigned char plain[SHMS_NAME_SIZE];
+	enum shms_name_kind kind = shms_name_decode(name, plain, &info->key_size);
+	struct shms_header h;
+	struct stat st;
+	int r;
+
+	if (kind == SHMS_NAME_SIDECAR || kind == SHMS_NAME_FOREIGN)
+		return -ENOENT;
+	_fd_ int fd = shms_open_object(s->objects_fd, name);
+	if (fd == -ELOOP)
+		return describe_stub(s, name, info, key);
+	if (fd < 0)
+		return shms_error(fd);
+	if (fstat(fd, &st) < 0)
+		return shms_error(errno);
+	*info = (struct shmstore_object_info){
+		.size = sizeof(*info),
+		.key = key,
+		.key_size = info->key_size,
+		.blocks = shms_blocks(&st),
+		.inode = st.st_ino,
+		.links = st.st_nlink,
+		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+		.name = name,
+		.pinned = (st.st_mode & S_ISVTX) != 0,
+	};
+	memcpy(key, plain, kind == SHMS_NAME_PLAIN ? info->key_size : 0);
+	r = shms_header_read(&h, fd, &st, NULL);
+	if (r == 0) {
+		info->header_size = h.object.layout.header_size;
+		info->buffer_size = h.object.layout.buffer_size;
+		info->n_buffers = h.object.layout.n_buffers;
+		info->generation = h.object.generation;
+		info->checksum = h.object.checksum;
+		if (kind == SHMS_NAME_HASHED)
+			r = shms_entry_key(s->objects_fd, name, &h, key, &info->key_size);
+		shms_header_deinit(&h);
+	}
+	if (r == -ENOMEM || r == -EMFILE)
+		return r;
+	info->error = r;
+	if (r < 0 && kind == SHMS_NAME_HASHED)
+		info->key_size = 0;
+	return 0;
+}
+
+int shmstore_foreach(struct shmstore *s,
+		     int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	struct shmstore_object_info info;
+	int r;
+
+	if (!fn)
+		return shms_detail_null("fn");
+	if (s->readonly) {
+		bool renewed;
+
+		r = shms_renew(s, &renewed);
+		if (r < 0)
+			return r;
+	}
+	_names_ struct shms_names d = shms_names(s->objects_fd, ".");
+
+	r = shms_error(d.error);
+	while (r == 0 && shms_names_next(&d)) {
+		r = describe(s, d.name, &info, key);
+		r = r == 0 ? fn(&info, arg) : r == -ENOENT ? 0 : r;
+	}
+	r = r == 0 ? d.error : r;
+	if (r == 0 && (s->readonly || shms_packed_pack(s)))
+		r = each_packed(s, fn, arg);
+	return r;
 }

@@ -27,14 +27,13 @@
 #include "detail.h"
 #include "engine.h"
 #include "links.h"
-#include "move.h"
 #include "nameslock.h"
 #include "object.h"
+#include "page.h"
 #include "parts.h"
 #include "room.h"
 #include "sys.h"
 #include "tier.h"
-#include "unnamed.h"
 #include "view.h"
 
 #define TRIES   8

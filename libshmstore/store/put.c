@@ -23,9 +23,7 @@
 #include "copy.h"
 #include "credit.h"
 #include "detail.h"
-#include "draft.h"
 #include "format.h"
-#include "hostpage.h"
 #include "macros.h"
 #include "nameslock.h"
 #include "packed.h"
@@ -35,7 +33,6 @@
 #include "recycle.h"
 #include "room.h"
 #include "sys.h"
-#include "unnamed.h"
 #include "view.h"
 #include "xxh3.h"
 
@@ -54,6 +51,7 @@ struct put {
 	const uint64_t *sizes;
 	unsigned flags;
 	const uint64_t *hash;      /* of the buffers, if that is known */
+	uint64_t generation;       /* that the object is to have; 0: a new one */
 	struct shms_layout layout; /* of a fresh file */
 	int outcome;               /* the arbiter's, for a segment */
 	int n_packed_tries;
@@ -96,7 +94,8 @@ static int make_head(const struct put *p, const struct shms_layout *l, void *hea
 	struct shms_superblock *sb = head;
 	int r;
 
-	shms_format_head(l, p->key->key, p->sizes, shms_nonce(), head);
+	shms_format_head(l, p->key->key, p->sizes, p->generation ? p->generation : shms_nonce(),
+			 head);
 	if (p->flags & SHMSTORE_CHECKSUM) {
 		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
 		r = hash_buffers(p, sb->buffer_hash);
@@ -446,7 +445,8 @@ static int as_file(struct shmstore *s, const struct shms_keyname *k, const struc
 			.buffers = buffers,
 			.n_buffers = v->n_buffers,
 			.sizes = sizes,
-			.flags = SHMSTORE_REPLACE};
+			.flags = SHMSTORE_REPLACE,
+			.generation = v->generation};
 	const struct shms_segpacked *o = &v->packed.object;
 	uint64_t hash[2];
 	int r;

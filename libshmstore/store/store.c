@@ -22,17 +22,15 @@
 
 #include "alloc.h"
 #include "arbitrate.h"
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "gc.h"
 #include "handle.h"
 #include "nameslock.h"
+#include "pack.h"
 #include "packgive.h"
-#include "packread.h"
 #include "parts.h"
 #include "sys.h"
-#include "teardown.h"
 #include "tier.h"
 
 /* up to here packed objects beat files whatever the mount (bench_peers) */
@@ -401,7 +399,8 @@ static void release(struct shms_handle *h)
 	shms_recycle_deinit(&h->recycle, s->dir_fd);
 	h->recycle.max = 0;
 	shms_writer_deinit(s);
-	shms_recent_deinit(&s->recent);
+	free(s->recent.entries);
+	s->recent.entries = NULL;
 	shms_links_deinit(&h->links);
 	shms_credit_off(s);
 	shms_arb_close(s);

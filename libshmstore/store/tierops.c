@@ -5,7 +5,6 @@
 #include <shmstore/shmstore.h>
 #include <sys/stat.h>
 
-#include "bootclock.h"
 #include "candidates.h"
 #include "cleanup.h"
 #include "credit.h"

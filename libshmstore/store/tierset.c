@@ -28,7 +28,6 @@
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
-#include "textfile.h"
 #include "tier.h"
 #include "tiermark.h"
 #include "tierscan.h"

@@ -31,7 +31,6 @@
 #include "detail.h"
 #include "format.h"
 #include "handle.h"
-#include "hostpage.h"
 #include "nameslock.h"
 #include "packgive.h"
 #include "parts.h"
@@ -39,8 +38,6 @@
 #include "recycle.h"
 #include "room.h"
 #include "sys.h"
-#include "transient.h"
-#include "unnamed.h"
 #include "xxh3.h"
 
 #define PRIVATE_MAX  (64u << 10)
@@ -66,20 +63,6 @@ struct shmstore_writer {
 	uint64_t *offsets; /* n_buffers */
 	unsigned char key[];
 };
-
-static void reserve(struct shmstore *s, uint64_t bytes, bool more)
-{
-	struct shms_ledger *l = s->ledger;
-
-	if (more) {
-		shms_count(&l->reserved_n, 1);
-		shms_count(&l->reserved_bytes, bytes);
-	} else {
-		atomic_fetch_sub_explicit(&l->reserved_n, 1, memory_order_relaxed);
-		/* Release: pairs with take_under() in credit.c. */
-		atomic_fetch_sub_explicit(&l->reserved_bytes, bytes, memory_order_release);
-	}
-}
 
 /* ---- private memory for small objects -------------------------------------------------------- */
 
@@ -160,7 +143,7 @@ static void writer_free(struct shmstore_writer *w)
 		shms_recycle_untake(w->s, w->slot);
 	if (w->booked && handle_open(w)) {
 		shms_credit_gave(w->s, w->fresh);
-		reserve(w->s, w->map_size, false);
+		shms_reserved(w->s, w->map_size, false);
 		shms_hold_end(w->s, &w->hold, !w->abandoned);
 		if (w->abandoned)
 			shms_hold_freed(w->s);
@@ -293,7 +276,7 @@ static int take(struct shmstore_writer *w)
 
 	if (r != 0)
 		return r < 0 ? r : 0;
-	reserve(w->s, w->map_size, true);
+	shms_reserved(w->s, w->map_size, true);
 	w->booked = true;
 	w->room = (struct shms_room){.s = w->s,
 				     .bytes = w->map_size,

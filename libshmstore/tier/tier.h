@@ -150,7 +150,7 @@ int shms_tier_unlock(struct shms_tier *t, int fd);
 
 /* How long somebody else may hold a store's names: for a few renames, unless it was stopped. */
 #define SHMS_TIER_NAMES_MS 1000u
-/* a process that is not the owner says so often that it waits for them (move.h) */
+/* a process that is not the owner says so often that it waits for them (move.c) */
 #define SHMS_TIER_ASK_MS   10u
 #define SHMS_TIER_GIVE_MS  5u /* and each of the owner's threads lets it go first for so long */
 /* -ETIMEDOUT, with the sentence that says so. */
@@ -159,7 +159,7 @@ int shms_tier_names_held(void);
  * (of one's own: the lock is the description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
 int shms_tier_lock_names(int objects_fd);
 void shms_tier_unlock_names(int objects_fd);
-/* Before a store's books are read: ends a move that was begun (move.h), unless its mover does. */
+/* Before a store's books are read: ends a move that was begun (move.c), unless its mover does. */
 bool shms_tier_settle_names(int storefd);
 /* flock(fd, LOCK_EX), tried for wait_ms. 0, -EBUSY, -errno. */
 int shms_tier_flock(int fd, unsigned wait_ms);

@@ -26,7 +26,6 @@
 #include "inodes.h"
 #include "sys.h"
 #include "tier.h"
-#include "transient.h"
 
 /* A dry run's removal of a name whose file's state is st. */
 static int note(struct shms_inodes *gone, const struct stat *st, struct shms_tierdrop *io)

@@ -21,7 +21,6 @@
 #include "sys.h"
 #include "tier.h"
 #include "tierformat.h"
-#include "transient.h"
 
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)
 {

@@ -46,4 +46,11 @@ struct shms_tiermark_facts {
 bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermark_facts *facts,
 			const char **ret_why);
 
+/*
+ * Writes text to a new file tmp_name in dirfd, 0444, uid's, and renames it to name. Readers see the
+ * old text or the new one; a killed writer may leave tmp_name, which the next replaces. 0, -errno.
+ */
+int shms_textfile_replace(int dirfd, const char *tmp_name, const char *name, const char *text,
+			  uid_t uid);
+
 #endif

@@ -12,10 +12,9 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "move.h"
+#include "page.h"
 #include "sys.h"
 #include "tier.h"
-#include "transient.h"
 
 /* Bytes of the lock's file: the next in turn; the one that evicts for a put. */
 enum {

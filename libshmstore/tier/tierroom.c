@@ -29,14 +29,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
 #include "tierscan.h"
-#include "unnamed.h"
 
 #define LOCK_MS    1000u                /* for who claims */
 #define DEDUCT_MS  5u                   /* for who removes, and may hold a store's names */

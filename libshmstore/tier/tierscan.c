@@ -27,7 +27,6 @@
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
-#include "transient.h"
 #include "walk.h"
 
 #define TMP_PREFIX "tmp-"

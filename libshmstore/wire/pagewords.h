@@ -100,7 +100,7 @@ struct wire_packed {
 	_Atomic uint64_t given; /* in total, because it was asked */
 	/* Anybody's who may write to the page. */
 	_Atomic uint64_t wanted;   /* bytes; 0: none */
-	_Atomic uint64_t asked_ns; /* CLOCK_BOOTTIME of the host (bootclock.h) */
+	_Atomic uint64_t asked_ns; /* CLOCK_BOOTTIME of the host (bootclock.c) */
 	/* The owner's, not 0: before it uses free slots it looks whether somebody takes their
 	 * memory, and the kernel puts barriers into it. 0.1.0 did not. */
 	_Atomic uint64_t looks;

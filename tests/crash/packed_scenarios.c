@@ -41,6 +41,22 @@ const struct scenario packed_scenarios[] = {
 	 .content = MID(2),
 	 .op_flags = SHMSTORE_REPLACE,
 	 .keys = {A_STAYS, {VICTIM, "b", 3, 2}}},
+	/* The object becomes a file, which gets a second link. */
+	{.name = "packed-put-alias",
+	 .run = run_put_view,
+	 .flags = PACKED | KEEP | WANT_ALIAS,
+	 .pre = {{"a", MID(1)}},
+	 .setup = setup_view_a,
+	 .key = "b",
+	 .keys = {A_STAYS, {VICTIM, "b", 0, 1}}},
+	{.name = "packed-put-alias-replace",
+	 .run = run_put_view,
+	 .flags = PACKED | KEEP | WANT_ALIAS,
+	 .pre = {{"a", MID(1)}, {LONG1, TINY(3)}},
+	 .setup = setup_view_a,
+	 .key = LONG1,
+	 .op_flags = SHMSTORE_REPLACE,
+	 .keys = {A_STAYS, {VICTIM, LONG1, 3, 1}}},
 	{.name = "packed-create-seal",
 	 .run = run_create_seal,
 	 .flags = PACKED | KEEP,
@@ -139,8 +155,8 @@ const struct scenario packed_scenarios[] = {
 	 .flags = PACKED | CONSUMES,
 	 .pre = {{"a", MID(1)}, {LONG1, TINY(2)}},
 	 .keys = {{VICTIM, "a", 1, 0}, {VICTIM, LONG1, 2, 0}}},
-	/* An object whose alias is gone has its own key again: that key was deleted, and must not
-	 * come back. */
+	/* The object got another key, and is a file: its own key was deleted, and must not come
+	 * back. */
 	{.name = "packed-close-renamed",
 	 .run = run_close,
 	 .flags = PACKED | CONSUMES,
@@ -158,7 +174,6 @@ const struct scenario packed_scenarios[] = {
 	 .flags = PACKED | NO_STORE | DEAD_STORE,
 	 .dead = {{"d", MID(5)}, {LONG1, TINY(6)}, {"e", LARGE(7)}},
 	 .keys = {{DEAD, "d", 5, 0}, {DEAD, LONG1, 6, 0}, {DEAD, "e", 7, 0}}},
-	/* The alias is in the newer segment, which a list of the directory has first. */
 	{.name = "packed-gc-renamed",
 	 .run = run_gc,
 	 .flags = PACKED | NO_STORE | DEAD_STORE | DEAD_RENAMED,

@@ -10,9 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "codec.h"
 #include "scratch.h"
 #include "tierformat.h"
-#include "tierframe.h"
 
 enum {
 	FIX_SIZES = 1,

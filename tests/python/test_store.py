@@ -241,7 +241,7 @@ def test_usage(store, other):
             usage.uss == usage.pss == usage.linked)
     view = store.view("k")
     assert store.usage().n_views == 1 and store.usage().mapped >= 100000
-    other.adopt("l", store.handoff("k"))
+    other.adopt("k", store.handoff("k"))
     usage = store.usage()
     assert usage.pss == usage.linked // 2 and usage.uss == 0 and usage["linked"] == usage.linked
     assert dict(usage)["n_objects"] == 1

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "bootclock.h"
 #include "packgive.h"
 #include "page.h"
 #include "partition.h"

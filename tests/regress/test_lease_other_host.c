@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "bootclock.h"
 #include "page.h"
+#include "sys.h"
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define SKIP    77

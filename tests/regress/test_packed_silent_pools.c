@@ -19,11 +19,11 @@
 
 #include "api.h"
 #include "books.h"
-#include "bootclock.h"
 #include "gc.h"
 #include "handle.h"
 #include "interpose.h"
 #include "shut.h"
+#include "sys.h"
 
 #define STORES 15
 #define MIB    (UINT64_C(1) << 20)

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "move.h"
 #include "nameslock.h"
+#include "page.h"
 #include "tier.h"
 #include "tiered.h"
 

@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 #include "dice.h"
+#include "seglook.h"
 #include "segown.h"
-#include "segrescue.h"
 #include "segslot.h"
 
 enum {

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bootclock.h"
+#include "sys.h"
 
 /* Read by LeakSanitizer: criterion 2.4.1 itself loses a few bytes when a test forks. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "bootclock.h"
 #include "forge.h"
 #include "leasetext.h"
 #include "sys.h"

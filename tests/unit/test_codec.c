@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "codec.h"
-#include "planes.h"
 #include "scratch.h"
 
 #define FRAME ((size_t)SHMS_TIER_FRAME)

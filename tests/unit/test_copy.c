@@ -10,7 +10,6 @@
 
 #include "api.h"
 #include "copy.h"
-#include "copyrace.h"
 
 #define KIB   ((size_t)1024)
 #define ROOM  (2048 * KIB)
@@ -60,7 +59,7 @@ Test(copy, every_byte_and_none_beside)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (size_t k = 0; k < sizeof(offs) / sizeof(offs[0]); k++) {
 			/* The first copies of a size go each way in turn
-			 * (copyrace.h), if all goes well. */
+			 * (copy.h), if all goes well. */
 			for (size_t turn = 0; turn < SHMS_COPYRACE_TURN * SHMS_COPYRACE_WAYS;
 			     turn++)
 				check(to, from, offs[k], turn * 17, sizes[i]);

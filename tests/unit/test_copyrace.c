@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "copyrace.h"
+#include "copy.h"
 
 #define WAYS 3u
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "bootclock.h"
 #include "sys.h"
 
 Test(handoff, adopted_object_is_the_same_file_and_the_lease_is_gone)

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "mapping.h"
+#include "holders.h"
 
 #define DEVICE "00:1f "
 

@@ -11,8 +11,8 @@
 
 #include "dice.h"
 #include "packs.h"
+#include "seglook.h"
 #include "segments.h"
-#include "segrescue.h"
 
 Test(pack, objects_come_and_go_by_key)
 {
@@ -509,4 +509,28 @@ Test(pack, a_hundred_thousand_objects)
 	cr_assert_eq(p->index.n, 0);
 	close_pack(p);
 	cr_assert_eq(count_dir(scratch_dir(NULL)), 1);
+}
+
+Test(pack, an_object_that_nobody_shows_is_not_found_by_its_address)
+{
+	struct shms_pack *p = open_pack("a", false);
+	struct shms_pack_view v, at;
+	const uint8_t *bytes;
+
+	cr_assert_eq(put(p, "other", 70000, 2, false), 0);
+	cr_assert_eq(put(p, "k", 70000, 1, false), 0);
+	cr_assert_eq(shms_pack_get(p, "k", 1, &v), 0);
+	bytes = v.segment->bytes + v.object.extent_off;
+	cr_assert_eq(shms_pack_at(p, bytes, &at), 0);
+	cr_assert(at.slot == v.slot && at.number == v.number && is(&at, 70000, 1));
+	shms_pack_unget(p, &at, NOW);
+	cr_assert_eq(shms_pack_at(p, bytes + 64, &at), -ENOENT);
+	cr_assert_eq(shms_pack_at(p, &v, &at), -ENOENT);
+	/* Its name went: the view keeps it. */
+	cr_assert_eq(drop(p, "k"), 0);
+	cr_assert_eq(shms_pack_at(p, bytes, &at), 0);
+	shms_pack_unget(p, &at, NOW);
+	shms_pack_unget(p, &v, NOW);
+	cr_assert_eq(shms_pack_at(p, bytes, &at), -ENOENT);
+	close_pack(p);
 }

@@ -6,7 +6,7 @@
 
 #include "api.h"
 #include "dice.h"
-#include "packviews.h"
+#include "packindex.h"
 
 #define KEYS  3000u
 #define STEPS 60000u

@@ -2,7 +2,7 @@
 /* Packed objects as a process without a place sees them, while their owner goes on. */
 #include <criterion/criterion.h>
 
-#include "packlook.h"
+#include "pack.h"
 #include "packs.h"
 
 #define N 4u

@@ -15,9 +15,9 @@
 
 #include "scratch.h"
 #include "segfile.h"
+#include "seglook.h"
 #include "segments.h"
 #include "segown.h"
-#include "segrescue.h"
 #include "sys.h"
 
 #define NOW  UINT64_C(1000000)

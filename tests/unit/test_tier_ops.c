@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "bootclock.h"
 #include "sys.h"
 #include "tiered.h"
 

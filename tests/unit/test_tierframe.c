@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "codec.h"
 #include "scratch.h"
-#include "tierframe.h"
 
 #define FRAME ((size_t)SHMS_TIER_FRAME)
 

@@ -9,7 +9,6 @@
  */
 #include <sched.h>
 
-#include "pyrecord.h"
 #include "pyshm.h"
 
 static bool enter(struct pyarb_context *self)

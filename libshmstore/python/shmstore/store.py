@@ -52,7 +52,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any],
     object; an object already held under the key is replaced. `store[key]` unpickles the value over
     the mapped object: its arrays are read-only and keep the object's memory alive. `store.get(key,
     cow=True)` gives writable arrays whose writes nobody else sees. Putting a value that was read
-    from this store, unchanged, under another key makes a second link and copies nothing.
+    from this store, unchanged, under another key makes a second link; a packed one is copied once.
 
     **Keys** are str or bytes. An object's key is bytes: a str names the object of its UTF-8 bytes,
     so `store["x"]` and `store[b"x"]` are one object. Where keys are listed they come back as str,
