@@ -22,6 +22,7 @@ struct admin {
 	bool json;
 	bool bytes;      /* sizes exact instead of human */
 	bool color;      /* standard output is a terminal that likes colours */
+	bool narrow;     /* columns that may be left out are */
 	const void *own; /* the command's own options, once they are read; NULL: it has none */
 };
 

@@ -120,3 +120,10 @@ bool mountinfo_option(const char *options, const char *name, char *ret_value, si
 		snprintf(ret_value, size, "%.*s", (int)n, value);
 	return value != NULL;
 }
+
+uint64_t mountinfo_inodes(uint64_t size)
+{
+	uint64_t pages = size / 4096;
+
+	return pages < 1u << 20 ? 1u << 20 : pages;
+}

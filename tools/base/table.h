@@ -68,9 +68,8 @@ void table_one(const struct admin *a, const struct table_column *columns, size_t
 	       const struct json_object *o);
 #define TABLE_ONE(a, columns, o) table_one(a, columns, sizeof(columns) / sizeof((columns)[0]), o)
 void table_no_headings(struct table *t);
-/* Leaves out the column of that heading, or those that are TABLE_WIDE. */
+/* Leaves out the column of that heading. */
 void table_hide(struct table *t, const char *name);
-void table_hide_wide(struct table *t);
 /* Prints the heading of the next of several tables. */
 void table_heading(const char *text, bool first);
 /* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory

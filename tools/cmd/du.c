@@ -17,7 +17,6 @@
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 static void show_state(struct table *t, size_t column, const struct json_object *s)
 {

@@ -27,7 +27,6 @@
 #include "options.h"
 #include "sysroot.h"
 #include "table.h"
-#include "tierstate.h"
 
 struct gc {
 	const struct admin *admin;

@@ -19,7 +19,6 @@
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 static const struct table_column columns[] = {
 	{"STORE", FIGURE_TEXT, "store"},

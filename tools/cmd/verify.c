@@ -21,7 +21,6 @@
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 #include "usage.def"
 
 struct verify {

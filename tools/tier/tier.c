@@ -21,7 +21,6 @@
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 /* The command's options: NULL and -1 are "leave it as it is". */
 struct tier {
