@@ -3,20 +3,18 @@
  * cmd_arb.c: "shmstore-admin arb SUBCOMMAND": the memory arbiter: who holds, who waits, for what.
  * This file has those that only look: threads, tasks, pools, log, top.
  */
-#include "arb.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "admin.h"
 #include "asking.h"
 #include "cleanup.h"
+#include "fields.h"
 #include "frames.h"
-#include "human.h"
 #include "jsonin.h"
-#include "jsonmake.h"
 #include "options.h"
 #include "table.h"
 
@@ -71,8 +69,8 @@ static const struct table_column context_columns[] = {
 	{"WHY", TABLE_WRAP | TABLE_WIDE, "reason"},
 };
 
-/* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. Returns what
- * was left out. */
+/* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. Returns
+ * the number of those that were left out. */
 static size_t print_contexts(const struct admin *a, const struct json_object *partition,
 			     size_t order, size_t most)
 {

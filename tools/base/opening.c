@@ -15,12 +15,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "cleanup.h"
 #include "fields.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
-#include "printable.h"
 #include "sysroot.h"
 
 void opening_path(const struct admin *a, char ret_path[PATH_MAX])

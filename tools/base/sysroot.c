@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "alloc.h"
 #include "cleanup.h"
-#include "human.h"
-#include "message.h"
+#include "jsonin.h"
 
 char *sysroot_path(const struct admin *a, const char *path)
 {

@@ -14,9 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "human.h"
+#include "admin.h"
 #include "jsonin.h"
-#include "message.h"
 
 #define PART 1000
 #define FORM 0xffu /* of a column: its enum figure_form */

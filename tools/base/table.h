@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "admin.h"
-#include "human.h"
+#include "jsonin.h"
 
 struct libscols_table;
 struct libscols_line;
@@ -75,7 +75,7 @@ void table_heading(const char *text, bool first);
 /* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory
  * is bounded. */
 void table_row(struct table *t);
-/* Text of any origin, escaped for a terminal as printable.h says. */
+/* Text of any origin, escaped for a terminal as fields.h says. */
 void table_text(struct table *t, size_t column, const char *text);
 /* Text of our own: printed as it is. */
 void table_printf(struct table *t, size_t column, const char *format, ...)

@@ -13,7 +13,6 @@
 #include "admin.h"
 #include "fields.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"

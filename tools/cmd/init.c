@@ -24,11 +24,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "cleanup.h"
 #include "fields.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "sysroot.h"

@@ -22,9 +22,7 @@
 #include "asking.h"
 #include "cleanup.h"
 #include "frames.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"
@@ -383,8 +381,8 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 /* ---- watch ----------------------------------------------------------------------------------- */
 
 /*
- * What the daemon tells, as it happens: for people one line of text, with --json the daemon's own
- * line. SIGINT is read of a descriptor, so that none is missed between looking and waiting: Ctrl-C
+ * Prints events as they happen: for people one line of text, with --json the daemon's own line.
+ * SIGINT is read of a descriptor, so that none is missed between looking and waiting: Ctrl-C
  * ends it in good order, after whole lines.
  */
 struct watch {
@@ -499,8 +497,8 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 /* ---- config ---------------------------------------------------------------------------------- */
 
 /*
- * What the commands of this program, and programs that name nothing, go by here and now: which
- * partition and which socket, by what they were chosen, and what the daemon holds them to.
+ * Shows the partition and the socket that commands, and programs that name none, go by here and
+ * now, by what they were chosen, and what the daemon holds them to.
  */
 /* By what a value was chosen. */
 static const char *by(const char *option, const char *given, const char *variable)

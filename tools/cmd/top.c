@@ -17,14 +17,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "admin.h"
 #include "asking.h"
 #include "counters.def"
 #include "fields.h"
 #include "frames.h"
-#include "human.h"
 #include "jsonin.h"
-#include "jsonmake.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"

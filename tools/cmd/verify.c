@@ -14,10 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "fields.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"

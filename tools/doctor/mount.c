@@ -16,10 +16,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "doctor.h"
 #include "fields.h"
-#include "human.h"
-#include "message.h"
+#include "jsonin.h"
 #include "opening.h"
 
 static const char *point_of(const struct doctor *d)
