@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "admission.h"
+#include "gate.h"
 #include "profile.h"
 #include "report.h"
 

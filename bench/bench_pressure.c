@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "memsource.h"
-#include "procmem.h"
+#include "pressure.h"
 
 #define ROUNDS    501
 #define PROCESSES 64

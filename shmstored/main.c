@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: shmstored, the host daemon. */
 #include "actord.h"
-#include "start.h"
+#include "daemon.h"
 
 int main(int argc, char **argv)
 {

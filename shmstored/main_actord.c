@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main_actord.c: shmstore-actord, the host daemon with actors and other daemons. */
+#include "daemon.h"
 #include "door.h"
-#include "start.h"
 
 int main(int argc, char **argv)
 {

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "admin.h"
-#include "message.h"
 #include "options.h"
 
 #define COMMAND(name, arguments, summary) {#name, arguments, summary, cmd_##name},

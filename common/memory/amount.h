@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct amount {
 	bool known;
@@ -53,5 +54,23 @@ int64_t ratio_floor(struct ratio r, int64_t amount);
 int64_t ratio_ceil(struct ratio r, int64_t amount);
 /* In millionths. */
 int64_t ratio_ppm(struct ratio r);
+
+/* Bytes as people read them: "512 bytes", "40.0 MiB". */
+struct sizetext {
+	char text[32];
+};
+
+static inline struct sizetext sizetext(uint64_t bytes)
+{
+	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	double value = (double)bytes;
+	struct sizetext s;
+	size_t i = 0;
+
+	for (; value >= 1024; i++)
+		value /= 1024;
+	snprintf(s.text, sizeof(s.text), i ? "%.1f %s" : "%.0f %s", value, units[i]);
+	return s;
+}
 
 #endif

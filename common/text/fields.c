@@ -4,7 +4,6 @@
 
 #include <shmstore/inspect.h>
 
-#include "jsonmake.h"
 #include "tier.def"
 
 static void write_member(struct json_object *o, const struct field *f, const void *at)

@@ -11,15 +11,13 @@
 
 #include "actors.def"
 #include "actors.h"
-#include "actorsbook.h"
 #include "config.h"
 #include "conn.h"
+#include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
-#include "metricswrite.h"
 #include "peers.h"
 #include "policy.h"
-#include "report_parts.h"
+#include "report.h"
 #include "wire.h"
 
 /* ---- requests -------------------------------------------------------------------------------- */

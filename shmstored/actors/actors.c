@@ -8,8 +8,6 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "actorsbook.h"
-#include "events.h"
 #include "host.h"
 #include "log.h"
 

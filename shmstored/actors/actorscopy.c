@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "actorsbook.h"
+#include "actors.h"
 #include "beneath.h"
 #include "config.h"
 #include "host.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actorsbook.h"
+#include "actors.h"
 #include "host.h"
 #include "log.h"
 

@@ -23,7 +23,7 @@
 #include <utlist.h>
 
 #include "account.h"
-#include "actorsbook.h"
+#include "actors.h"
 #include "beneath.h"
 #include "config.h"
 #include "host.h"

@@ -19,8 +19,7 @@
 #include <sys/param.h>
 #include <utlist.h>
 
-#include "actorsbook.h"
-#include "events.h"
+#include "actors.h"
 #include "host.h"
 #include "log.h"
 

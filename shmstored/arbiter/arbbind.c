@@ -306,6 +306,13 @@ enum arb_outcome arbbind_unbind(struct arb *a, const struct arb_message *m)
 	return ARB_OK;
 }
 
+void arbbind_destroy(struct arb *a, struct arb_reservation *r)
+{
+	while (r->askers)
+		arbpark_cancel(a, r->askers, ARB_CANCELED);
+	arbledger_destroy(a, r);
+}
+
 /* Frees the account's reservations, or leaves them to nobody. */
 static void give_up(struct arb *a, struct arb_account *account, unsigned flags)
 {
@@ -314,7 +321,7 @@ static void give_up(struct arb *a, struct arb_account *account, unsigned flags)
 	DL_FOREACH_SAFE2(account->owned, r, next, own_next)
 	{
 		if ((flags & ARB_RELEASE) && (!r->sealed || (flags & ARB_ALL))) {
-			arbhold_destroy(a, r);
+			arbbind_destroy(a, r);
 			continue;
 		}
 		if (flags & ARB_RELEASE)

@@ -12,15 +12,11 @@
  *   arbtask.c      tasks, and who of them is stalled
  *   arbpark.c      a context's state: withheld calls, their outcomes, deadlines, times and metrics
  *   arbseen.c      inspection; who held what, as a sentence
- *   arbinject.c    outcomes on demand
- *   arbask.c       requests for bytes, from their checks to their booking
- *   arbroll.c      attempts: rolled back, let out again, split
- *   arbhold.c      what becomes of a reservation: released, sealed, unpinned, handed over, spilled
+ *   arbask.c       requests for bytes, from their checks to their booking; outcomes on demand
  *   arbbind.c      contexts and the tasks that they serve; the end of both
- *   arbpool.c      pools: made, resized, removed
  *   arbpump.c      who gets bytes now: the pump, progress; who rolls back or splits where none can
- *                  go on
- *   arbiter.c      arb_step(): one message
+ *                  go on; attempts: rolled back, let out again, split
+ *   arbiter.c      arb_step(): one message; pools; what becomes of a reservation
  *
  * A file calls only those that stand above it here. A step: what a message changes is booked at
  * once and notes what must be looked at (a pool's dirty, look, progress); arb_step() then looks
@@ -534,12 +530,6 @@ void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /
 bool arbclock_expire(struct arb *a);
 enum arb_outcome arbclock_tick(struct arb *a);
 
-/* ---- arbinject.c ----------------------------------------------------------------------------- */
-
-enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m);
-/* OK: none */
-enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p);
-
 /* ---- arbask.c -------------------------------------------------------------------------------- */
 
 /* c: the sender, NULL = nobody who is bound */
@@ -549,29 +539,12 @@ int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message
 		  enum arb_outcome *ret);
 int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m,
 	       enum arb_outcome *ret);
+enum arb_outcome arbask_inject(struct arb *a, const struct arb_message *m);
 /* it fits: booked */
 void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask);
 void arbask_enter(struct arb *a, struct arb_context *c); /* its withheld ask: granted, or in line */
 /* more of it is away: PINs wait for all of that */
 void arbask_follow(struct arb *a, struct arb_reservation *r);
-
-/* ---- arbroll.c ------------------------------------------------------------------------------- */
-
-void arbroll_back(struct arb *a, struct arb_context *c, const char *note);  /* D2 */
-void arbroll_split(struct arb *a, struct arb_context *c, const char *note); /* D3 */
-void arbroll_out(struct arb *a, struct arb_context *c, const char *note);   /* it may try again */
-enum arb_outcome arbroll_ready(struct arb *a, struct arb_context *c, const struct arb_message *m);
-enum arb_outcome arbroll_retry_end(struct arb *a, struct arb_context *c, bool ok);
-
-/* ---- arbhold.c ------------------------------------------------------------------------------- */
-
-/* It goes, and calls that are withheld for it are CANCELED. */
-void arbhold_destroy(struct arb *a, struct arb_reservation *r);
-enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m);
-enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m);
-enum arb_outcome arbhold_unpin(struct arb *a, const struct arb_message *m);
-int arbhold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
-enum arb_outcome arbhold_spilled(struct arb *a, const struct arb_message *m);
 
 /* ---- arbbind.c ------------------------------------------------------------------------------- */
 
@@ -581,18 +554,19 @@ enum arb_outcome arbbind_end_task(struct arb *a, const struct arb_message *m);
 /* unknown from now on; what is withheld: REMOVED */
 void arbbind_forget(struct arb *a, struct arb_context *c);
 void arbbind_free(struct arb *a, struct arb_context *c);
+/* It goes, and calls that are withheld for it are CANCELED. */
+void arbbind_destroy(struct arb *a, struct arb_reservation *r);
 
-/* ---- arbseen.c, arbpool.c -------------------------------------------------------------------- */
+/* ---- arbseen.c ------------------------------------------------------------------------------- */
 
 void arbseen_add(struct arb_stats *ret, const struct arb_stats *s);
 const char *arbseen_why(struct arb *a, const struct arb_ask *ask);
-int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
-enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m);
-enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m);
 
 /* ---- arbpump.c ------------------------------------------------------------------------------- */
 
 /* Looks at what was noted, until nothing is left: grants, roll backs, splits. */
 void arbpump_settle(struct arb *a);
+enum arb_outcome arbpump_ready(struct arb *a, struct arb_context *c, const struct arb_message *m);
+enum arb_outcome arbpump_retry_end(struct arb *a, struct arb_context *c, bool ok);
 
 #endif

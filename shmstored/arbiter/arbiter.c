@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a message
- * does is in the file of its subject (arbcore.h lists them); arbpump.c sees to what follows of it.
+ * arbiter.c: arb_step(): one message. Checks that concern every message are here, and all that none
+ * waits for: pools, and what becomes of a reservation. Other messages are in the files of their
+ * subjects (arbcore.h lists them); arbpump.c sees to what follows of them.
  */
 #include "arbcore.h"
 
@@ -91,6 +92,240 @@ struct arb *arb_free(struct arb *a)
 	return NULL;
 }
 
+/* ---- pools: made, resized, removed ----------------------------------------------------------- */
+
+static int pool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
+{
+	struct arb_pool *p;
+
+	*ret = ARB_INVALID;
+	if (!m->pool || arbpool_find(a, m->pool) || m->kind < ARB_PARTITION ||
+	    m->kind > ARB_PRIVATE)
+		return 0;
+	if (m->bytes > ARB_LARGEST || m->extra > m->bytes)
+		return 0;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->id = m->pool;
+	HASH_ADD(hh, a->pools, id, sizeof(p->id), p);
+	if (!p->hh.tbl) {
+		free(p);
+		return -ENOMEM;
+	}
+	p->kind = (enum arb_pool_kind)m->kind;
+	p->capacity = (int64_t)m->bytes;
+	p->spill_reserve = (int64_t)m->extra;
+	p->nobody.pool = p;
+	arbitem_enter(a, &p->item, ARB_POOLS, p->id);
+	if (m->name)
+		(void)strncpy(p->name, m->name, ARB_NAME_MAX);
+	*ret = ARB_OK;
+	return 0;
+}
+
+static bool asks_over(const struct arb_context *c, const struct arb_pool *p, int64_t most)
+{
+	for (uint32_t i = 0; i < c->ask->n; i++)
+		if (c->ask->want[i].pool == p && (int64_t)c->ask->want[i].bytes > most)
+			return true;
+	return false;
+}
+
+/* Answers waiting and rolled-back requests that are larger than the pool will ever be. */
+static void turn_away(struct arb *a, struct arb_pool *p)
+{
+	const int64_t most = arbpool_most(p);
+	struct arb_context *c;
+	struct arb_want *w;
+
+	for (c = a->n_bufn ? a->contexts : NULL; c; c = c->hh.next) {
+		if (c->state != ARB_BUFN || !asks_over(c, p, most))
+			continue;
+		p->n_toobig++;
+		arbpark_cancel(a, c, ARB_TOOBIG);
+	}
+
+	while ((w = arbline_over(&p->waiting, most, false)) != NULL) {
+		p->n_toobig++;
+		arbpark_cancel(a, w->context, ARB_TOOBIG);
+	}
+}
+
+static enum arb_outcome pool_resize(struct arb *a, const struct arb_message *m)
+{
+	struct arb_pool *p = arbpool_find(a, m->pool);
+
+	if (!p || m->bytes > ARB_LARGEST)
+		return ARB_INVALID;
+	if (p->capacity == (int64_t)m->bytes)
+		return ARB_OK;
+	p->capacity = (int64_t)m->bytes;
+	p->over = p->used > p->capacity;
+	turn_away(a, p);
+	arbnote_dirty(a, p);
+	a->look = true;
+	return ARB_OK;
+}
+
+static enum arb_outcome pool_remove(struct arb *a, const struct arb_message *m)
+{
+	struct arb_pool *p = arbpool_find(a, m->pool);
+	struct arb_account *account, *next;
+
+	if (!p || p->n_reservations || p->n_waiting || p->n_rolled || p->promised)
+		return ARB_INVALID;
+	DL_FOREACH_SAFE2(p->accounts, account, next, pnext)
+	{
+		arbseen_add(&account->task->former, &account->stats);
+		LL_DELETE(account->task->accounts, account);
+		arbslab_put(&a->slabs.accounts, account);
+	}
+	HASH_DEL(a->pools, p);
+	arb_leave(&p->item, ARB_POOLS);
+	free(p);
+	return ARB_OK;
+}
+
+/* ---- what becomes of a reservation ----------------------------------------------------------- */
+
+static enum arb_outcome hold_release(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
+
+	if (!r)
+		return ARB_INVALID;
+	arbbind_destroy(a, r);
+	a->look = true;
+	return ARB_OK;
+}
+
+/* An object that is larger than what was reserved for it is there all the same: its pool may be
+ * over its capacity until it fits again. */
+static enum arb_outcome hold_seal(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
+
+	if (!r || r->spill || r->askers || r->spilled || m->bytes > ARB_LARGEST)
+		return ARB_INVALID;
+	if (m->bytes && m->bytes < r->bytes)
+		arbledger_shrink(a, r, r->bytes - m->bytes);
+	else if (m->bytes > r->bytes)
+		arbledger_grow(a, r, m->bytes - r->bytes);
+	r->pool->over = r->pool->used > r->pool->capacity;
+	arbledger_seal(r);
+	arbnote_dirty(a, r->pool);
+	a->look = true;
+	return ARB_OK;
+}
+
+static enum arb_outcome hold_unpin(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
+	struct arb_pin *pin;
+
+	if (!r || r->spill)
+		return ARB_INVALID;
+	if (!m->task || (r->owner->task && r->owner->task->id == m->task)) {
+		arbledger_owner_unpins(r);
+	} else {
+		pin = arbledger_find_pin(r, arbtask_find(a, m->task));
+		if (pin)
+			arbledger_drop_pin(a, pin);
+	}
+	arbledger_repin(a, r); /* also where nothing changed: it may be tried again */
+	a->look = true;
+	return ARB_OK;
+}
+
+/* Is there only because of calls that are withheld so far. */
+static bool is_of_calls(const struct arb_reservation *r, const struct arb_pin *pin)
+{
+	const struct arb_context *c;
+
+	DL_FOREACH2(r->askers, c, anext)
+	if (c->call_pin.made && c->call_pin.pin == pin)
+		return true;
+	return false;
+}
+
+/* The new owner pinned it as another's, or is about to: now as its own. */
+static void pin_as_owner(struct arb *a, struct arb_reservation *r, struct arb_pin *pin)
+{
+	const bool stays = (r->owner_pins && !is_of_calls(r, NULL)) || !is_of_calls(r, pin);
+	struct arb_context *c;
+
+	DL_FOREACH2(r->askers, c, anext)
+	{
+		if (c->call_pin.pin == pin)
+			c->call_pin =
+				(struct arb_call_pin){.owner = true, .made = c->call_pin.made};
+		if (c->call_pin.owner && stays)
+			c->call_pin.made = false;
+	}
+	arbledger_drop_pin(a, pin);
+	r->owner_pins = true;
+}
+
+static int hold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
+{
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
+	struct arb_task *t = arbtask_find(a, m->task);
+	struct arb_account *to;
+	struct arb_pin *pin;
+
+	*ret = ARB_INVALID;
+	if (!r || r->spill || (m->task && !t))
+		return 0;
+	to = t ? arbledger_account(a, t, r->pool) : &r->pool->nobody;
+	if (!to)
+		return -ENOMEM;
+	pin = t ? arbledger_find_pin(r, t) : NULL;
+	if (pin)
+		pin_as_owner(a, r, pin);
+	if (to != r->owner)
+		arbledger_own(a, r, to);
+	a->look = true;
+	*ret = ARB_OK;
+	return 0;
+}
+
+/* bytes of r have left, or could not; last: nothing more comes of the job that was asked for. */
+static void left(struct arb *a, struct arb_reservation *r, uint64_t bytes, bool last)
+{
+	uint64_t brought = bytes < r->wanted ? bytes : r->wanted;
+
+	r->wanted -= brought;
+	r->pool->wanted -= (int64_t)brought;
+	arbledger_leave(a, r, bytes);
+	if (!last && bytes && r->wanted && r->bytes)
+		return;
+	if (r->wanted && r->bytes)
+		arbledger_refuse(a, r);
+	arbspill_end_job(r);
+	a->n_unpinned--;
+	arbspill_add(a, r);
+}
+
+static enum arb_outcome hold_spilled(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
+
+	if (!r || m->bytes > r->bytes || (m->bytes && r->spill))
+		return ARB_INVALID;
+	if (r->job) {
+		left(a, r, m->bytes, m->flags & ARB_ALL);
+	} else if (m->bytes) { /* unasked, or its job was called off too late */
+		arbspill_remove(a, r);
+		arbledger_leave(a, r, m->bytes);
+		arbspill_add(a, r);
+	}
+	arbask_follow(a, r);
+	arbnote_dirty(a, r->pool);
+	a->look = true;
+	return ARB_OK;
+}
+
 /* ---- messages of contexts that fit nowhere else ---------------------------------------------- */
 
 static void set_wait(struct arb *a, struct arb_context *c, enum arb_wait wait, uint64_t task)
@@ -141,7 +376,7 @@ static enum arb_outcome bracket(struct arb *a, struct arb_context *c, const stru
 	if (!c)
 		return ARB_INVALID;
 	if (m->op == ARB_OP_RETRY_END)
-		return arbroll_retry_end(a, c, m->value != 0);
+		return arbpump_retry_end(a, c, m->value != 0);
 	if (m->op != ARB_OP_RETRY_BEGIN) {
 		c->in_spill = m->op == ARB_OP_SPILL_BEGIN;
 		return ARB_OK;

@@ -132,6 +132,123 @@ static bool serve_past(struct arb *a)
 	return true;
 }
 
+/* ---- attempts -------------------------------------------------------------------------------- */
+
+/*
+ * A context that is told RETRY remembers the need of its attempt: what it held and the request that
+ * failed. It waits in the lines "rolled" of these pools, and is let out with a promise: what it
+ * still lacks of its need is not given to others who are let out. The promise ends when it is kept,
+ * when the attempt ends, or when it is rolled back again.
+ *
+ * A context's outcomes are counted until anybody makes progress: one that busy neighbours roll back
+ * goes on, one that turns in circles ends with NOMEM.
+ */
+
+/* true: one outcome more than is allowed without progress. */
+static bool over_limit(struct arb *a, struct arb_context *c)
+{
+	if (c->outcome_era != a->era) {
+		c->outcome_era = a->era;
+		c->n_outcomes = 0;
+	}
+	if (c->n_outcomes >= a->knobs[ARB_KNOB_RETRY_LIMIT])
+		return true;
+	c->n_outcomes++;
+	return false;
+}
+
+static void roll_back(struct arb *a, struct arb_context *c, const char *note)
+{
+	struct arb_ask *ask = c->ask;
+	uint32_t n = ask->n;
+	struct arb_account *account = ask->want[0].account;
+	enum arb_outcome o = over_limit(a, c) ? ARB_NOMEM : ARB_RETRY;
+	const char *why = o == ARB_NOMEM ? arbseen_why(a, ask) : NULL;
+
+	arbpark_state(a, c, ARB_BUFN_THROW, ARB_OK, note);
+	arbpark_leave_line(a, c);
+	account->stats.n_retries++;
+	ask->want[0].pool->n_retries++;
+	a->totals.n_retries++;
+	a->totals.n_nomem += o == ARB_NOMEM;
+	arbpark_lose(a, c, account);
+	arbpark_end_promise(c);
+	arbpark_complete(a, c, o, why);
+	c->ask = c->attempt; /* what it asked for is what the next attempt needs */
+	c->attempt = ask;
+	c->ask->n = 0;
+	ask->n = n;
+	arbpark_line_up(a, c, ARB_LINE_ROLLED, false);
+	arbpark_state(a, c, ARB_BUFN_WAIT, o, note);
+}
+
+static void split(struct arb *a, struct arb_context *c, const char *note)
+{
+	struct arb_want *w = c->attempt->want;
+	enum arb_outcome o = over_limit(a, c) ? ARB_NOMEM : ARB_SPLIT;
+	const char *why = arbseen_why(a, c->attempt);
+
+	arbpark_state(a, c, ARB_SPLIT_THROW, ARB_OK, note);
+	w->account->stats.n_splits++;
+	w->pool->n_splits++;
+	a->totals.n_splits++;
+	a->totals.n_nomem += o == ARB_NOMEM;
+	arbpark_lose(a, c, w->account);
+	arbpark_leave_line(a, c);
+	arbpark_complete(a, c, o, why);
+	arbpark_end_attempt(a, c);
+	arbpark_state(a, c, ARB_RUNNING, o, note);
+}
+
+static void let_out(struct arb *a, struct arb_context *c, const char *note)
+{
+	arbpark_leave_line(a, c);
+	ARB_EACH_WANT(w, c->attempt)
+		arbledger_promise(w->account, c, w->need);
+	if (c->call == ARB_CALL_READY)
+		arbpark_complete(a, c, ARB_OK, NULL);
+	arbpark_state(a, c, ARB_RUNNING, ARB_OK, note);
+	if (arbcontext_parked(c))
+		arbask_enter(a, c);
+}
+
+enum arb_outcome arbpump_ready(struct arb *a, struct arb_context *c, const struct arb_message *m)
+{
+	if (!c || c->state == ARB_RUNNING)
+		return ARB_OK;
+	if (m->deadline_ns && m->deadline_ns <= a->now_ns)
+		return ARB_TIMEDOUT;
+	arbpark_park(a, c, ARB_CALL_READY, m->deadline_ns);
+	arbpark_state(a, c, ARB_BUFN, ARB_OK, "rolled back");
+	return ARB_PENDING;
+}
+
+static bool idle(const struct arb_context *c)
+{
+	const struct arb_account *account;
+
+	for (const struct arb_binding *b = c->bindings; b; b = b->cnext)
+		LL_FOREACH(b->task->accounts, account)
+	if (account->pinned)
+		return false;
+	return true;
+}
+
+/* Success resets everybody's limit; of a task that has nothing pinned it is progress. */
+enum arb_outcome arbpump_retry_end(struct arb *a, struct arb_context *c, bool ok)
+{
+	c->in_retry = false;
+	c->lost_ns = 0;
+	if (!ok)
+		return ARB_OK;
+	a->era++;
+	if (c->state == ARB_RUNNING)
+		arbpark_end_attempt(a, c);
+	if (idle(c))
+		arbnote_progress(a);
+	return ARB_OK;
+}
+
 /* ---- progress -------------------------------------------------------------------------------- */
 
 /* The same, after what better ones wait for there: an attempt that is let out before them would
@@ -172,8 +289,7 @@ static void merged_pass(struct arb *a, struct arb_pool *p)
 		if (waiter && arb_rank_cmp(&waiter->context->rank, &rolled->context->rank) < 0)
 			grant(a, waiter->context, "fits now");
 		else
-			arbroll_out(a, rolled->context,
-				    "others made progress, and its attempt fits");
+			let_out(a, rolled->context, "others made progress, and its attempt fits");
 	}
 	arbnote_dirty(a, p);
 }
@@ -268,9 +384,9 @@ static bool split_or_solo(struct arb *a)
 		return false;
 	if (c->solo_epoch != a->epoch && attempt_fits(c, false)) {
 		c->solo_epoch = a->epoch;
-		arbroll_out(a, c, "all are stalled, and its attempt fits: alone");
+		let_out(a, c, "all are stalled, and its attempt fits: alone");
 	} else {
-		arbroll_split(a, c, "all are stalled, and its attempt does not fit");
+		split(a, c, "all are stalled, and its attempt does not fit");
 	}
 	return true;
 }
@@ -287,7 +403,7 @@ static bool early(struct arb *a)
 		if (!w)
 			continue;
 		a->early_done = true;
-		arbroll_back(a, w->context, "its request and others can never be met together");
+		roll_back(a, w->context, "its request and others can never be met together");
 		return true;
 	}
 	return false;
@@ -306,7 +422,7 @@ static bool detect(struct arb *a)
 			return true;
 		c = lowest_blocked(a);
 		if (c) {
-			arbroll_back(a, c, "all are stalled, and it is the lowest");
+			roll_back(a, c, "all are stalled, and it is the lowest");
 			return true;
 		}
 	}

@@ -6,9 +6,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "amount.h"
 #include "arbcore.h"
 #include "arbiter.h"
-#include "sizetext.h"
 
 uint64_t arb_next_deadline(const struct arb *a)
 {

@@ -10,8 +10,6 @@
  * Rejected: a thread or a queue per sink (who is slow is dropped by conn.c); binary records (each
  * reader would format them anew).
  */
-#include "events.h"
-
 #include <errno.h>
 #include <json-c/json.h>
 #include <stdlib.h>
@@ -20,8 +18,8 @@
 #include <xxhash.h>
 
 #include "clocks.h"
-#include "jsonmake.h"
-#include "printable.h"
+#include "fields.h"
+#include "log.h"
 
 #define SECOND_NS  UINT64_C(1000000000)
 #define LONGEST_NS (60 * SECOND_NS) /* between two events of a key that never pauses */

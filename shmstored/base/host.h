@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host.h: the daemon as a whole: what its parts need of each other. One per process; owned
- * by main, filled by start.c. */
+ * by main, filled by daemon.c. */
 #ifndef HOST_H
 #define HOST_H
 
@@ -23,7 +23,6 @@ struct preempt;
 struct pressure;
 struct profilepeers;
 struct profiles;
-struct profiletasks;
 struct psi;
 struct scanner;
 struct web;
@@ -52,11 +51,10 @@ struct host {
 	struct pressure *pressure; /* NULL = off, as is: */
 	struct admit *admit;
 	struct preempt *preempt;
-	struct profiles *profiles; /* NULL = off, as are the tasks */
-	struct profiletasks *profiletasks;
-	struct account *accounts; /* the partitions, a list */
-	struct conn *conns;       /* a list */
-	struct client *clients;   /* of them, as the governor knows them, a list */
+	struct profiles *profiles; /* NULL = off */
+	struct account *accounts;  /* the partitions, a list */
+	struct conn *conns;        /* a list */
+	struct client *clients;    /* of them, as the governor knows them, a list */
 	uint32_t n_conns;
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */
@@ -69,7 +67,7 @@ struct host {
 	struct profilepeers *profilepeers;
 	/* Connections and accounts call the modules above them through these. */
 	int (*dispatch)(struct conn *c, const void *packet, size_t n); /* dispatch.h */
-	/* part.h: in the order of their opening, up to a NULL; NULL = none */
+	/* struct part: in the order of their opening, up to a NULL; NULL = none */
 	const struct part *const *parts;
 };
 

@@ -22,7 +22,6 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "configkey.h"
 #include "wire.h"
 
 static void partition_deinit(struct config_partition *p)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* configkey.c: text to values. Extra text, or no number in range, is an error, never a guess. */
-#include "configkey.h"
 
 #include <errno.h>
 #include <math.h>

@@ -20,7 +20,6 @@
 #include <sys/statvfs.h>
 
 #include "config.h"
-#include "configkey.h"
 #include "wire.h"
 
 enum section {

@@ -157,7 +157,7 @@ int profile_load(struct profile *p, const char *text, size_t length, bool prior,
 struct profile_choice {
 	enum profile_strategy strategy;
 	uint32_t eps_ppm; /* HISTOGRAM */
-	bool adaptive;    /* strategy is where it begins: admission.h */
+	bool adaptive;    /* strategy is where it begins: gate.h */
 };
 
 /*

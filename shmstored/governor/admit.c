@@ -21,9 +21,9 @@
 
 #include "clocks.h"
 #include "config.h"
-#include "events.h"
+#include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
+#include "log.h"
 #include "loop.h"
 #include "pressure.h"
 #include "profiles.h"

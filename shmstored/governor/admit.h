@@ -11,7 +11,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client.h"
 #include "gate.h"
 #include "hash.h"
 #include "loop.h"

@@ -14,9 +14,10 @@
 #include <sys/types.h>
 
 #include "amount.h"
-#include "events.h"
+#include "conn.h"
 #include "gate.h"
 #include "hash.h"
+#include "log.h"
 #include "loop.h"
 #include "memsource.h"
 
@@ -160,5 +161,86 @@ bool pressure_fills(const struct pressure *p, uint64_t ahead_ns);
 
 /* The path that the total was read from; "host-total" if it is configured. */
 const char *pressure_source(const struct pressure *p);
+
+/*
+ * The private memory of one process and of its descendants, read again and again:
+ * RssAnon and VmSwap, which leave out what is mapped of a store. The files stay open between two
+ * looks: a descriptor of procfs stays with its process, and never shows another one that has the
+ * pid later.
+ */
+#define PROCMEM_CHILDREN_MAX 1024u /* with more than so many descendants the sum is unknown */
+
+/*
+ * proc: where procfs is mounted; borrowed. NULL: out of memory. The memory of a process that is not
+ * there is unknown.
+ */
+struct procmem *procmem_new(const char *proc, pid_t pid);
+struct procmem *procmem_free(struct procmem *m);
+
+/*
+ * A new list of descendants: begin, then each of them in any order, then end. A descendant that is
+ * known already costs nothing.
+ */
+void procmem_children_begin(struct procmem *m);
+void procmem_child(struct procmem *m, pid_t pid);
+void procmem_children_end(struct procmem *m);
+size_t procmem_n_children(const struct procmem *m);
+
+/*
+ * swap: some of the host's is in use, so that a longer file is read now and then. A process that
+ * has ended has no memory; that of one that cannot be read is unknown.
+ */
+struct amount procmem_read(struct procmem *m, bool swap);
+
+/*
+ * A connection as the governor knows it: its process, the tasks that it asked for, and
+ * those that it told of. It hangs on the connection and ends with it.
+ */
+struct profiled;
+
+/* The parts of a client, in the order in which they end. */
+enum client_part {
+	CLIENT_TASKS,
+	CLIENT_PROFILED,
+	CLIENT_PROC,
+	CLIENT_PARTS
+};
+
+struct client {
+	struct client *prev, *next; /* of host->clients, in the order in which they came */
+	struct host *host;
+	struct conn *conn;
+	struct conn_end end;
+	void (*left[CLIENT_PARTS])(struct client *c); /* NULL: it has no such part */
+	/* NULL: it was not looked for, or is in a pid
+	 * namespace that we do not see. */
+	struct pressproc *proc;
+	/* admit.h */
+	struct admit_task *tasks; /* that wait or run */
+	uint32_t n_tasks;
+	bool told;   /* TASK_PREEMPT is understood there */
+	bool worker; /* as its last task said: without one it is idle */
+	bool used;   /* one was let in */
+	/* profiles.h */
+	struct profiled *profiled;
+	int statm_fd;   /* of its process; -1: we may not, or it has told of no task */
+	uint64_t floor; /* the least that its process had when one of these tasks began */
+};
+
+/* NULL: the connection has none. */
+struct client *client_find(const struct conn *c);
+/* Made if it is missing. NULL: out of memory. */
+struct client *client_get(struct conn *c);
+
+/* The kernel's word that tasks wait for memory (Documentation/accounting/psi.rst), as events. */
+struct psi;
+
+/*
+ * Asks the kernel to tell when tasks waited for memory for config's psi_stall_us within
+ * psi_window_us: of the daemon's cgroup where that has a memory.pressure, else of the host. root:
+ * "" but in tests. 0 with *ret NULL: switched off; -errno: not to be had here.
+ */
+int psi_new(struct host *h, const char *root, struct psi **ret);
+struct psi *psi_free(struct psi *p);
 
 #endif

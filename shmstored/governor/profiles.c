@@ -11,13 +11,9 @@
 #include <unistd.h>
 
 #include "actord.h"
-#include "admission.h"
 #include "config.h"
 #include "host.h"
-#include "idtable.h"
 #include "log.h"
-#include "loop.h"
-#include "scanner.h"
 
 struct user {
 	uint64_t uid;
@@ -26,21 +22,6 @@ struct user {
 	bool changed;         /* since its text was made */
 	bool due;             /* and it is its turn to be written */
 	UT_hash_handle hh;
-};
-
-struct profiles {
-	struct host *host;
-	struct user *users;
-	struct adaptation adaptation;
-	int dir_fd; /* -1: nothing is kept */
-	char *path;
-	struct loop_op timer; /* runs while something is to be written */
-	bool writing;         /* the job is with a worker */
-	struct scanner_job job;
-	struct user *written; /* by the job. Users stay as long as we do */
-	char *text;
-	size_t n;
-	int error;
 };
 
 /* ---- users ---- */
@@ -265,6 +246,7 @@ int profiles_new(struct host *h, struct profiles **ret)
 	p->host = h;
 	p->dir_fd = -1;
 	p->timer.fn = on_timer;
+	p->looks.fn = profiletasks_look;
 	adaptation_init(&p->adaptation);
 	open_directory(p);
 	*ret = p;
@@ -298,7 +280,8 @@ struct profiles *profiles_free(struct profiles *p)
 	if (p->dir_fd >= 0)
 		close(p->dir_fd);
 	free(p->path);
-	loop_release(p->host->loop, &p->timer, p);
+	loop_release_all(p->host->loop, (struct loop_op *const[]){&p->timer, &p->looks}, 2, free,
+			 p);
 	return NULL;
 }
 

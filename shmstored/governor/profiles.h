@@ -5,18 +5,39 @@
  * daemon's end, and read again at the daemon's start. Loop's thread only.
  *
  * No user's tasks enter another user's profile. The requests decide which users may look at, load
- * or reset one (req_profile.c).
+ * or reset one (req_task.c).
  */
 #ifndef PROFILES_H
 #define PROFILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gate.h"
+#include "hash.h"
+#include "loop.h"
 #include "profile.h"
+#include "scanner.h"
 
 struct host;
-struct profiles;
+struct user;
+
+struct profiles {
+	struct host *host;
+	struct user *users; /* of profiles.c */
+	struct adaptation adaptation;
+	int dir_fd; /* -1: nothing is kept */
+	char *path;
+	struct loop_op timer; /* runs while something is to be written */
+	bool writing;         /* the job is with a worker */
+	struct scanner_job job;
+	struct user *written; /* by the job. Users stay as long as we do */
+	char *text;
+	size_t n;
+	int error;
+	struct loop_op looks; /* of profiletasks.c: runs while tasks do */
+};
 
 #define PROFILES_USERS_MAX 256u
 
@@ -78,7 +99,7 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 					   const uint64_t declared[PROFILE_RESOURCES]);
 
 /*
- * For admission.h: a look at all tasks that run, what they have and what is reserved for them; one
+ * For gate.h: a look at all tasks that run, what they have and what is reserved for them; one
  * more was let in. Nothing changes where the configuration has pinned a strategy.
  */
 void profiles_noted(struct profiles *p, uint64_t used, uint64_t reserved);
@@ -131,5 +152,53 @@ int profilefile_write(int dir_fd, uint32_t uid, const char *text, size_t n);
  * Renames a file that was refused to profile-UID.refused, so that an administrator can look at it.
  */
 int profilefile_put_aside(int dir_fd, uint32_t uid);
+
+/*
+ * The running tasks, whose clients say when they begin and end, and the looks at
+ * their processes in between. A client's tasks end with its connection, and then enter no profile.
+ *
+ * A task's private memory is how much its process has grown since it began (anonymous pages, by
+ * /proc/PID/statm, and memory of its store that is no object yet, as arrays that are born there),
+ * or what its client says, if that is more. Several tasks that run in one process at once are
+ * therefore each charged with what all of them take: too much, never too little.
+ */
+struct conn;
+
+/* A running task: one of client.profiled. */
+struct profiled {
+	uint64_t id;
+	char *names; /* three, each with its NUL */
+	struct profile_name name;
+	uint64_t began_ns;
+	bool seen;     /* its process could be looked at when it began: */
+	uint64_t base; /* what that had then */
+	bool has_told;
+	uint64_t told; /* by the client, the last time */
+	struct profiletrack track;
+	UT_hash_handle hh;
+};
+
+#define PROFILETASKS_MAX 1024u /* of one client */
+
+/* 0; -EEXIST: it runs already; -EMFILE: too many tasks; -ENOMEM. */
+int profiletasks_begin(struct profiles *p, struct conn *c, uint32_t task,
+		       const struct profile_name *name);
+/* The client says what the task has now. 0; -ENOENT. */
+int profiletasks_sample(const struct conn *c, uint32_t task, uint64_t bytes);
+/* told: what the client says of the task, in used and has. 0; -ENOENT; as profiles_ended(). */
+int profiletasks_end(struct profiles *p, struct conn *c, uint32_t task,
+		     const struct profile_task *told, enum profiles_end how);
+
+/*
+ * A JSON document of what is known of users' tasks, and of those that run.
+ * docs/governor.md lists its fields.
+ */
+struct json_object;
+
+/* all: of every user; else of this one. The caller puts the object. NULL: out of memory. */
+struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid);
+
+/* p->looks' fn: looks at the processes of all that run tasks. */
+void profiletasks_look(struct loop_op *op, int result, unsigned flags);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profiletasks.c: see profiletasks.h. The statm of a client's process stays open from its first
+ * profiletasks.c: see profiles.h. The statm of a client's process stays open from its first
  * task until its connection ends: a look is one system call, and a look at a dead process finds
  * nothing, even if another process has its number. The timer runs while tasks do.
  */
-#include "profiletasks.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,22 +12,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "client.h"
 #include "config.h"
 #include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "loop.h"
 #include "member.h"
-
-struct profiletasks {
-	struct host *host;
-	struct profiles *profiles;
-	uint64_t page;
-	struct loop_op timer;
-};
+#include "pressure.h"
+#include "profiles.h"
 
 /* ---- looking at a process ---- */
+
+static uint64_t page_size(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 /* Bytes in the store that are no object yet: arrays born there, and objects being written. */
 static uint64_t unpublished(const struct client *g)
@@ -46,7 +42,7 @@ static uint64_t unpublished(const struct client *g)
  * The process's anonymous pages (its resident ones, less those of files and of shared memory), and
  * what is unpublished. False: they are not known.
  */
-static bool look(const struct profiletasks *t, const struct client *g, uint64_t *ret)
+static bool look(const struct client *g, uint64_t *ret)
 {
 	uint64_t size, resident, shared;
 	char text[128];
@@ -61,7 +57,7 @@ static bool look(const struct profiletasks *t, const struct client *g, uint64_t 
 	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &size, &resident, &shared) != 3 ||
 	    !size)
 		return false;
-	*ret = (resident > shared ? (resident - shared) * t->page : 0) + unpublished(g);
+	*ret = (resident > shared ? (resident - shared) * page_size() : 0) + unpublished(g);
 	return true;
 }
 
@@ -78,21 +74,21 @@ static void note(struct profiled *k, bool seen, uint64_t now)
 		profiletrack_note(&k->track, profiled_age_ms(k), grown > k->told ? grown : k->told);
 }
 
-static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
+void profiletasks_look(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct profiletasks *t = CONTAINER_OF(op, profiletasks, timer);
+	struct profiles *p = CONTAINER_OF(op, profiles, looks);
 	bool any = false;
 
-	for (struct client *g = t->host->clients; g; g = g->next) {
+	for (struct client *g = p->host->clients; g; g = g->next) {
 		uint64_t now = 0;
-		bool seen = g->profiled && look(t, g, &now);
+		bool seen = g->profiled && look(g, &now);
 
 		for (struct profiled *k = g->profiled; k; k = k->hh.next)
 			note(k, seen, now);
 		any |= g->profiled != NULL;
 	}
 	if (any && result >= 0)
-		loop_timer(t->host->loop, op, loop_clock() + t->host->config->profile.interval_ns,
+		loop_timer(p->host->loop, op, loop_clock() + p->host->config->profile.interval_ns,
 			   0);
 }
 
@@ -135,7 +131,7 @@ static struct profiled *task_of(const struct client *g, uint32_t id)
 	return k;
 }
 
-int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task,
+int profiletasks_begin(struct profiles *p, struct conn *c, uint32_t task,
 		       const struct profile_name *name)
 {
 	struct client *g = client_get(c);
@@ -164,17 +160,17 @@ int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task,
 		g->statm_fd = open_statm(c->peer.pid);
 	profiletrack_init(&k->track);
 	k->began_ns = loop_clock();
-	k->seen = look(t, g, &k->base);
+	k->seen = look(g, &k->base);
 	if (k->seen && (!g->floor || k->base < g->floor))
 		g->floor = k->base;
 	note(k, k->seen, k->base);
-	if (!t->timer.busy)
-		loop_timer(t->host->loop, &t->timer,
-			   loop_clock() + t->host->config->profile.interval_ns, 0);
+	if (!p->looks.busy)
+		loop_timer(p->host->loop, &p->looks,
+			   loop_clock() + p->host->config->profile.interval_ns, 0);
 	return 0;
 }
 
-int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t task, uint64_t bytes)
+int profiletasks_sample(const struct conn *c, uint32_t task, uint64_t bytes)
 {
 	struct client *g = client_find(c);
 	struct profiled *k = task_of(g, task);
@@ -185,7 +181,7 @@ int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t t
 		return -ENOENT;
 	k->has_told = true;
 	k->told = bytes;
-	seen = look(t, g, &now);
+	seen = look(g, &now);
 	note(k, seen, now);
 	return 0;
 }
@@ -195,20 +191,20 @@ int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t t
  * task uses it. As far as kept memory explains it, such a task had as much as its kind has on
  * average; and none had nothing.
  */
-static uint64_t with_kept(const struct profiletasks *t, const struct client *g,
+static uint64_t with_kept(const struct profiles *p, const struct client *g,
 			  const struct profiled *k)
 {
-	const struct profile *p = profiles_find(t->profiles, g->conn->peer.uid);
-	const struct profile_key *kind = p ? profile_find(p, &k->name) : NULL;
+	const struct profile *known = profiles_find(p, g->conn->peer.uid);
+	const struct profile_key *kind = known ? profile_find(known, &k->name) : NULL;
 	uint64_t usual = kind ? profile_stat(kind, PROFILE_PRIVATE).average : 0,
 		 most = k->track.peak + (k->seen ? k->base - g->floor : 0),
 		 used = usual < most ? usual : most;
 
 	used = used > k->track.peak ? used : k->track.peak;
-	return used > t->page ? used : t->page;
+	return used > page_size() ? used : page_size();
 }
 
-int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task,
+int profiletasks_end(struct profiles *p, struct conn *c, uint32_t task,
 		     const struct profile_task *told, enum profiles_end how)
 {
 	struct client *g = client_find(c);
@@ -220,37 +216,17 @@ int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task,
 
 	if (!k)
 		return -ENOENT;
-	seen = look(t, g, &now);
+	seen = look(g, &now);
 	note(k, seen, now);
 	if (!told->has[PROFILE_PRIVATE] || k->track.peak > told->used[PROFILE_PRIVATE])
 		ended.used[PROFILE_PRIVATE] = k->track.peak;
 	if (!told->has[PROFILE_PRIVATE] && k->track.n_samples)
-		ended.used[PROFILE_PRIVATE] = with_kept(t, g, k);
+		ended.used[PROFILE_PRIVATE] = with_kept(p, g, k);
 	ended.has[PROFILE_PRIVATE] = told->has[PROFILE_PRIVATE] || k->track.n_samples;
 	profiletrack_end(&k->track, profiled_age_ms(k), &ended);
-	r = profiles_ended(t->profiles, c->peer.uid, &k->name, &ended, how);
+	r = profiles_ended(p, c->peer.uid, &k->name, &ended, how);
 	task_free(g, k);
 	return r;
-}
-
-struct profiletasks *profiletasks_new(struct host *h, struct profiles *p)
-{
-	struct profiletasks *t = calloc(1, sizeof(*t));
-
-	if (!t)
-		return NULL;
-	t->host = h;
-	t->profiles = p;
-	t->page = (uint64_t)sysconf(_SC_PAGESIZE);
-	t->timer.fn = on_timer;
-	return t;
-}
-
-struct profiletasks *profiletasks_free(struct profiletasks *t)
-{
-	if (t)
-		loop_release(t->host->loop, &t->timer, t);
-	return NULL;
 }
 
 /* ---- a document ------------------------------------------------------------------------------ */

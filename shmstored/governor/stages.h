@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "account.h"
 #include "loop.h"
-#include "part.h"
 #include "quota.h"
 #include "stagebook.h"
 

@@ -3,6 +3,8 @@
  * loop.c: the operations in flight, as a list, and the calls to their owners. loop_epoll.c runs
  * them; the simulation of the tests has a loop of its own in its place.
  */
+#include "loop.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,19 +247,9 @@ bool loop_next_due(const struct loop *l, struct loop_priv *p)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-const void *loop_packet(const struct loop *l)
+const struct loop_packet *loop_packet(const struct loop *l)
 {
-	return l->packet;
-}
-
-bool loop_packet_fds(const struct loop *l)
-{
-	return l->packet_fds;
-}
-
-bool loop_packet_truncated(const struct loop *l)
-{
-	return l->packet_truncated;
+	return &l->packet;
 }
 
 int loop_read(struct loop *l, struct loop_op *op, int *ret_result)
@@ -276,10 +268,41 @@ int loop_read(struct loop *l, struct loop_op *op, int *ret_result)
 		*ret_result = n < 0 ? -errno : 0;
 		return 1;
 	}
-	l->packet = buffer;
-	l->packet_fds = m.msg_flags & MSG_CTRUNC;
-	l->packet_truncated = m.msg_flags & MSG_TRUNC;
+	l->packet = (struct loop_packet){buffer, m.msg_flags & MSG_CTRUNC, m.msg_flags & MSG_TRUNC};
 	loop_call(l, op, (int)n, LOOP_MORE);
 	*ret_result = -ECANCELED;
 	return p->canceled;
+}
+
+/* ---- how late it is -------------------------------------------------------------------------- */
+
+const uint64_t lateness_bounds[LATENESS_BUCKETS - 1] = {100000,   1000000,   5000000,   10000000,
+							50000000, 100000000, 1000000000};
+
+void lateness_init(struct lateness *l, uint64_t first_ns, uint64_t interval_ns)
+{
+	*l = (struct lateness){.interval_ns = interval_ns, .expected_ns = first_ns};
+}
+
+void lateness_note(struct lateness *l, uint64_t now_ns)
+{
+	uint64_t late = now_ns > l->expected_ns ? now_ns - l->expected_ns : 0;
+	unsigned bucket = 0;
+
+	while (bucket < LATENESS_BUCKETS - 1 && late > lateness_bounds[bucket])
+		bucket++;
+	l->counts[bucket]++;
+	l->recent_ns[l->n++ % LATENESS_RECENT] = late;
+	l->sum_ns += late;
+	l->expected_ns += (late / l->interval_ns + 1) * l->interval_ns;
+}
+
+uint64_t lateness_worst(const struct lateness *l)
+{
+	uint64_t worst = 0;
+
+	for (unsigned i = 0; i < LATENESS_RECENT; i++)
+		if (l->recent_ns[i] > worst)
+			worst = l->recent_ns[i];
+	return worst;
 }

@@ -82,17 +82,18 @@ int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t i
 int loop_timer_by(struct loop *l, struct loop_op *op, uint64_t due_ns);
 /*
  * Multishot: fn(bytes of one packet). During the call loop_packet() gives the packet: valid
- * until fn returns, aligned to 8. At most LOOP_PACKET_MAX bytes of it: loop_packet_truncated()
- * says that there was more. Descriptors that came with it are closed by the kernel;
- * loop_packet_fds() says that there were some. 0 bytes: end of stream (or an empty packet),
- * and the last call. A connection that sends without end is called for a bounded number of
- * packets, then others get their turn.
+ * until fn returns, aligned to 8. At most LOOP_PACKET_MAX bytes of it: `truncated` says that
+ * there was more. Descriptors that came with it are closed by the kernel; `fds` says that there
+ * were some. 0 bytes: end of stream (or an empty packet), and the last call. A connection that
+ * sends without end is called for a bounded number of packets, then others get their turn.
  */
 #define LOOP_PACKET_MAX 4224u
 int loop_receive(struct loop *l, struct loop_op *op, int fd);
-const void *loop_packet(const struct loop *l);
-bool loop_packet_fds(const struct loop *l);
-bool loop_packet_truncated(const struct loop *l);
+struct loop_packet {
+	const void *data;
+	bool fds, truncated;
+};
+const struct loop_packet *loop_packet(const struct loop *l);
 /* fn(bytes sent), when the socket took them. data stays valid until fn. */
 int loop_send(struct loop *l, struct loop_op *op, int fd, const void *data, size_t n);
 /* Asks for the end of op; an idle one is left alone. fn is not called from within. */
@@ -104,5 +105,31 @@ void loop_release(struct loop *l, struct loop_op *op, void *memory);
  * accepted meanwhile is closed. */
 void loop_release_all(struct loop *l, struct loop_op *const *ops, size_t n,
 		      void (*gone)(void *object), void *object);
+
+/*
+ * How late the loop is: a timer of one second, and by how much each call of it came too
+ * late. Anything that keeps the loop from its work shows here.
+ */
+#define LATENESS_BUCKETS 8u  /* the last one is "more" */
+#define LATENESS_RECENT  10u /* seconds of which the worst is kept */
+
+struct lateness {
+	uint64_t interval_ns;
+	uint64_t expected_ns; /* the next call; CLOCK_MONOTONIC */
+	uint64_t counts[LATENESS_BUCKETS];
+	uint64_t n, sum_ns;
+	uint64_t recent_ns[LATENESS_RECENT];
+};
+
+/* The upper bounds of the buckets but for the last one, in ns. */
+extern const uint64_t lateness_bounds[LATENESS_BUCKETS - 1];
+
+/* The first call is expected at first_ns. */
+void lateness_init(struct lateness *l, uint64_t first_ns, uint64_t interval_ns);
+/* A call came at now_ns. Calls that were left out meanwhile are not counted: the one
+ * that came is that much later. */
+void lateness_note(struct lateness *l, uint64_t now_ns);
+/* Of the last LATENESS_RECENT calls. */
+uint64_t lateness_worst(const struct lateness *l);
 
 #endif

@@ -70,8 +70,7 @@ struct loop {
 	uint64_t now_ns;
 	bool stop, ending;
 	struct loop_later *later; /* a list */
-	const void *packet;
-	bool packet_fds, packet_truncated;
+	struct loop_packet packet;
 };
 
 /* Sets l->backend and state. 0, -errno. */

@@ -32,10 +32,8 @@
 #include <utlist.h>
 
 #include "config.h"
-#include "events.h"
+#include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
-#include "listener.h"
 #include "log.h"
 #include "socket.h"
 #include "wire.h"
@@ -433,14 +431,14 @@ static void resume(struct conn *c)
 
 static int take(struct conn *c, size_t n)
 {
-	struct loop *l = c->host->loop;
+	const struct loop_packet *packet = loop_packet(c->host->loop);
 
 	c->host->counters.n_requests++;
-	if (loop_packet_fds(l))
+	if (packet->fds)
 		return conn_fault(c, "descriptors came with a message: none takes any");
-	if (loop_packet_truncated(l))
+	if (packet->truncated)
 		return conn_fault(c, "a packet larger than any message");
-	return c->host->dispatch(c, loop_packet(l), n);
+	return c->host->dispatch(c, packet->data, n);
 }
 
 /* The stream ended, or an empty packet was sent: receiving looks the same. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conn.h: one client's connection: who it is, what it sends, what waits to be sent to it.
+ * conn.h: one client's connection: who it is, what it sends, what waits to be sent to it; and the
+ * listener, through which they come.
  *
  * Everything that a client controls is bounded: packets that wait to be sent (a client that does
  * not read is dropped), requests that wait for an answer, the time until HELLO. No memory is
@@ -171,5 +172,58 @@ struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer);
 void conn_tick(struct host *h, bool late); /* late: the loop stood still: nobody is judged */
 /* At the daemon's end: all connections are dropped without a reap. */
 void conn_drop_all(struct host *h, const char *why);
+
+/*
+ * How many may come through the listener, in all and per user, and how fast. Pure: numbers and
+ * time in, decisions out.
+ *
+ * Every connection that comes costs a token, one that is refused or dropped more of them; without
+ * tokens none is accepted for a moment. So who opens connections without end takes a bounded share
+ * of our time, and the rest of its own time waiting for the kernel.
+ */
+#define CROWD_BURST 2000u /* tokens that are kept */
+#define CROWD_RATE  8000u /* that come back in a second */
+/* that one costs more which is refused, or dropped for a fault; 1 costs each */
+#define CROWD_FAULT 16u
+
+/* Zeroed: nobody has come yet. */
+struct crowd {
+	struct crowd_user *users; /* that have connections: a list, the last one that came first */
+	uint32_t n;
+	uint64_t full_ns; /* when no token will be missing */
+};
+
+enum crowd_verdict {
+	CROWD_WELCOME,
+	CROWD_FULL,      /* no place for anybody */
+	CROWD_USER_FULL, /* this user has its share */
+	CROWD_NO_MEMORY,
+};
+
+struct crowd_limits {
+	uint32_t all, user;
+	bool admin; /* one of the places that are kept for administrators will do */
+};
+
+void crowd_deinit(struct crowd *c);
+/* One more of uid's: counted where it is welcome. Takes tokens. */
+enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits,
+			       uint64_t now_ns);
+void crowd_leave(struct crowd *c, uid_t uid);
+/* One was dropped for a fault. */
+void crowd_fault(struct crowd *c, uint64_t now_ns);
+/* When the next one may come: now_ns or earlier = at once. */
+uint64_t crowd_ready_ns(const struct crowd *c);
+
+struct listener;
+
+/* The listener: takes systemd's descriptor where there is one, else makes config's socket (a stale
+ * one is removed, a live one is -EADDRINUSE). */
+int listener_new(struct host *h, struct listener **ret);
+/* Closes it; removes a socket that we made. */
+struct listener *listener_free(struct listener *l);
+
+/* A connection of uid's ended; dropped: by us, for a fault. */
+void listener_left(struct listener *l, uid_t uid, bool dropped);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener.c: accepts, refuses, and makes a pause where too many come (listener.h).
+ * listener.c: accepts, refuses, and makes a pause where too many come (conn.h).
  *
  * While it pauses, connections wait in the kernel's backlog, which is short on purpose: with a long
  * one, a flood would keep others waiting behind it. It is freed when its operations have ended:
  * listener_free() only asks for that.
  */
-#include "listener.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,9 +16,8 @@
 
 #include "config.h"
 #include "conn.h"
-#include "events.h"
+#include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
 #include "socket.h"

@@ -29,7 +29,6 @@
 
 #include "clocks.h"
 #include "log.h"
-#include "peeruid.h"
 #include "process.h"
 
 #define DYING_TRIES  200u

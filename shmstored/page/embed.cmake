@@ -61,7 +61,7 @@ string(REGEX REPLACE
   "(................................................................................)" "\\1\n"
   bytes "${bytes}")
 file(WRITE ${OUTPUT} "/* Made by page/embed.cmake. */
-#include \"web.h\"
+#include \"report.h\"
 
 const unsigned char web_page[] = {
 ${bytes}

@@ -28,17 +28,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "accountquota.h"
 #include "clocks.h"
 #include "config.h"
-#include "events.h"
 #include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
 #include "member.h"
-#include "part.h"
-#include "reaper.h"
 #include "socket.h"
 
 #define TICK_NS UINT64_C(1000000000)

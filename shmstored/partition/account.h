@@ -13,7 +13,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host.h"
 #include "loop.h"
+#include "quota.h"
 
 /* The last minutes of a partition, for the page: one sample a second for
  * HISTORY_SECONDS, then one in ten for as many more. Pure. */
@@ -198,5 +200,179 @@ struct stat;
 /* The process that holds a lock (flock) of that file, and its user. -ENOENT: nobody, or it
  * cannot be seen from here. */
 int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid);
+
+/*
+ * The limits of one partition under watch: between the pure quota.h, and the
+ * pages, connections, events and surveys of its account. Loop's thread only. Nothing of it
+ * blocks, but for one fstatvfs().
+ */
+struct conn;
+
+/* a->host, a->config, a->path and a->fd are set; no member is there yet. Makes a->quota with the
+ * configured limits. 0, -errno. */
+int accountquota_open(struct account *a);
+/* No member is there any more. Idempotent. */
+void accountquota_close(struct account *a);
+/* a->config was replaced: its limits and watermarks take the place of the earlier configuration's
+ * (NULL: there was none); limits set at run time stay. */
+int accountquota_reload(struct account *a, const struct config_partition *before);
+
+/* It died or closed. Its page is still mapped; clears m->quota. Before a reap
+ * of it starts. Idempotent. */
+void accountquota_remove(struct member *m);
+/* At the daemon's start a scan found the store of a dead owner at path. bytes: what its ledger says
+ * that it takes, linked + pool. */
+void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label,
+		       uint64_t bytes);
+/*
+ * A reap freed so much of what that dead store had (struct shmstore_gc_report.freed). books:
+ * quota_books() of the time when it was submitted: a survey that ends meanwhile may
+ * have seen these files, or not.
+ */
+void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label,
+			uint64_t bytes);
+
+/* Each second, after a->tick is read. */
+void accountquota_tick(struct account *a);
+/* Memory may have come free: waiting requests are looked at again. Cheap; as often as you like. */
+void accountquota_room(struct account *a);
+
+/*
+ * Asks stores for their recycled files, of the largest pool first, until these are bytes; 0: not
+ * any more. A store's request from the limits replaces it.
+ */
+void accountquota_ask_recycled(struct account *a, uint64_t bytes);
+
+/* A survey is published (NULL: it failed). */
+void accountquota_surveyed(struct account *a, const struct survey *survey);
+
+/*
+ * A limit at run time: "[PARTITION ]KEY=VALUE". PARTITION may be left out where there is one
+ * only. KEY: limit, soft, user.UID.limit, user.UID.soft (UID: a number, a name or *),
+ * label.NAME.limit, label.NAME.soft, store.NAME.limit, store.NAME.soft. VALUE: a size as in
+ * shmstored.conf(5) ("4GiB"; "50%" for the partition's), "none", or "default" (what * says; for
+ * the partition what was configured). Emits EVENT_LIMIT_SET. 0; -EINVAL, -ENOENT (no such
+ * partition), -ENOMEM with a sentence in ret_reason.
+ */
+int accountquota_set(struct host *h, const char *assignment, char *ret_reason, size_t size);
+
+/* ---- what its files share, and the requests for credit ------------------------------------ */
+
+struct accountquota {
+	struct account *account;
+	struct quota_limits partition; /* as configured or set; the watermarks are not in it */
+	struct quota_limits applied;   /* with them */
+	struct loop_op timer;
+	struct account_wait survey; /* that we asked for */
+	bool look_again; /* requests came meanwhile that wait for one which begins after them */
+};
+
+/* The partition's limits and watermarks, where they changed or its size did. */
+int accountquota_apply_partition(struct accountquota *k);
+
+/* Has a part that puts could wait for no room on its disk? */
+bool accountquota_disk_full(const struct account *a);
+/* As quota_request(), of a registered member. */
+int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret);
+/* A request that waited has ended. */
+void accountquota_answer(struct member *m, uint64_t serial, int error,
+			 const struct quota_answer *a);
+/* REFUSED, with a sentence that says which limit, how much of it is used, and who
+ * can help. As conn_send(). */
+int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,
+			const struct quota_answer *why);
+
+/* Dead stores are taken apart as soon as their locks are free, and their leases as they end. */
+struct page_head;
+
+/*
+ * Something says that the store at path may be dead or gone: the loop looks at it next, and if it
+ * is, ends its member and has it reaped by a worker; if its process is dead but its lock not free
+ * yet, it looks again soon. Idempotent.
+ */
+void reaper_look(struct account *a, const char *path);
+/* Is the owner that wrote this head at path dead, and all reaped but the leases that stay? */
+bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner);
+/* Books what a reap freed, all but the stores' pages, which are never charged. owner: whose it was;
+ * NULL: not known. books: quota_books() when the reap was submitted. */
+void reaper_book(struct account *a, uint64_t books, const struct page_head *owner,
+		 const struct shmstore_gc_report *report);
+/* Is there one at work, or about to be? */
+bool reaper_busy(const struct account *a);
+/* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and
+ * soon. An estimate, by their ledgers. */
+uint64_t reaper_coming(const struct account *a);
+/* The account closes: no more looks. */
+void reaper_close(struct account *a);
+
+/* Gc of a whole partition now and then, in a worker, after jobs that somebody waits for: what no
+ * death announces, as leases of live stores that ended, torn leftovers. Removals are events. */
+void sweep_start(struct account *a);
+
+/* Notices stores that come and go in stores/ without a word to us: watches a's stores/; sets
+ * a->finder. Before the first scan, so that nothing falls in between. 0, -errno: only surveys find
+ * them then. */
+int finder_open(struct account *a);
+void finder_close(struct account *a);
+
+/* When a partition is surveyed, and what follows from it. Asking for one is account_survey(). */
+
+/* The first survey begins. 0, -ENOMEM. */
+int surveyor_open(struct account *a);
+/* Ends what runs; those who wait are told -ECANCELED. */
+void surveyor_close(struct account *a);
+/* Each second: begins one where it is time. */
+void surveyor_tick(struct account *a, uint64_t now_ns);
+
+/*
+ * A part of the daemon that does something for each partition under watch (the disk tier, the
+ * memory arbiter), as the partition knows it: by what it wants to be told. All members but name may
+ * be NULL. Loop's thread only; none of them blocks.
+ */
+struct part {
+	const char *name;
+	/* The account is complete but for its surveys. 0, or -errno: the account is not opened. */
+	int (*open)(struct account *a);
+	/* Idempotent; called also where open was not, and in the reverse order. */
+	void (*close)(struct account *a);
+	/* a->config was replaced. */
+	void (*reload)(struct account *a);
+	/* Each second, after a->tick is read. */
+	void (*tick)(struct account *a);
+	/* A survey was published. */
+	void (*surveyed)(struct account *a, const struct survey *survey);
+	/* A store's page was mapped; its connection ended, or it is gone. */
+	void (*came)(struct member *m);
+	void (*left)(struct member *m);
+	/* The reap of a dead store has ended: its remains are gone, or stay. */
+	void (*reaped)(struct account *a);
+	/* An eviction that was asked for has ended, well or not. */
+	void (*evicted)(struct account *a);
+	/* Makes room for so many bytes; 0: none, only asks. True: it is under way. */
+	bool (*spill)(struct account *a, uint64_t bytes);
+	/* The disk that it would need is full. */
+	bool (*disk_full)(const struct account *a);
+	/* Lowers the bytes at which memory is to be given back, and down to which: 0 = never. */
+	void (*marks)(const struct account *a, uint64_t *io_high, uint64_t *io_low);
+};
+
+/* Calls one member of every part of a that has it, in their order. */
+#define PART_EACH(a, member, ...)                                                         \
+	do {                                                                              \
+		for (const struct part *const *part_ = (a)->host->parts; part_ && *part_; \
+		     part_++) {                                                           \
+			if ((*part_)->member)                                             \
+				(*part_)->member(__VA_ARGS__);                            \
+		}                                                                         \
+	} while (0)
+
+/* Asks them until one says yes. */
+#define PART_ANY(a, member, ...)                                                                \
+	({                                                                                      \
+		const struct part *const *part_ = (a)->host->parts;                             \
+		while (part_ && *part_ && !((*part_)->member && (*part_)->member(__VA_ARGS__))) \
+			part_++;                                                                \
+		part_ ? part_[0] != NULL : false;                                               \
+	})
 
 #endif

@@ -11,7 +11,6 @@
  * the last survey, a request that a limit refuses waits for one that is made right then, for less
  * than its client waits for an answer.
  */
-#include "accountquota.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,14 +21,10 @@
 #include "account.h"
 #include "config.h"
 #include "conn.h"
-#include "events.h"
 #include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
 #include "member.h"
-#include "part.h"
-#include "reaper.h"
 
 #define WAITS_MAX   16u        /* threads of one process that may wait */
 #define PLEDGE_NS   1000000000 /* a store that got what it needs has so long to use it */

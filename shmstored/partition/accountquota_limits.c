@@ -16,15 +16,13 @@
 #include <sys/statvfs.h>
 
 #include "account.h"
-#include "accountquota.h"
+#include "amount.h"
 #include "config.h"
 #include "conn.h"
-#include "events.h"
+#include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
+#include "log.h"
 #include "member.h"
-#include "part.h"
-#include "sizetext.h"
 
 int accountquota_apply_partition(struct accountquota *k)
 {

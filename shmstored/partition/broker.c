@@ -36,7 +36,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "acl.h"
 #include "beneath.h"
 #include "log.h"
 #include "pagewords.h"

@@ -6,6 +6,7 @@
 
 #include <limits.h>
 #include <stdint.h>
+#include <sys/acl.h>
 #include <sys/types.h>
 
 /*
@@ -56,5 +57,16 @@ struct broker_answer {
 
 /* 0, -errno out of shmstore.h's list. Blocks. */
 int broker_run(const struct broker_ask *ask, struct broker_answer *ret);
+
+/* acl.c gives one more reader a place in a POSIX access list (acl(5)). It is pure. */
+#define ACL_READERS_MAX 64 /* users and groups that one file may be readable for */
+
+/*
+ * A copy of the list with the right to read for one more user. Everybody but the file's owner
+ * keeps at most the right to read, as far as it was in force; users and groups that had none are
+ * left out. The caller frees it (acl_free()). NULL, errno: EDQUOT (too many readers), ENOMEM,
+ * EINVAL (no access list of a file).
+ */
+acl_t acl_with_reader(acl_t list, uid_t uid);
 
 #endif

@@ -23,7 +23,6 @@
 #include "host.h"
 #include "loop.h"
 #include "member.h"
-#include "reaper.h"
 
 #define MS          UINT64_C(1000000)
 #define NAMES_MAX   4096u

@@ -26,16 +26,11 @@
 #include <utlist.h>
 
 #include "account.h"
-#include "accountquota.h"
 #include "beneath.h"
 #include "clocks.h"
-#include "events.h"
 #include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
-#include "part.h"
-#include "reaper.h"
 #include "socket.h"
 
 #define FDS_RESERVE 256u

@@ -13,10 +13,8 @@
  * its memory is), and in the library, which takes the lock before it removes anything. A store that
  * was made anew under the path in between is safe therefore.
  */
-#include "reaper.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,16 +24,12 @@
 #include <utlist.h>
 
 #include "account.h"
-#include "accountquota.h"
 #include "clocks.h"
-#include "events.h"
 #include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
 #include "member.h"
-#include "part.h"
 #include "scanner.h"
 
 #define MS            UINT64_C(1000000)

@@ -23,20 +23,14 @@
 #include <string.h>
 
 #include "account.h"
-#include "accountquota.h"
 #include "alloc.h"
 #include "clocks.h"
 #include "config.h"
-#include "events.h"
 #include "fields.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
 #include "member.h"
-#include "part.h"
-#include "printable.h"
-#include "reaper.h"
 #include "scanner.h"
 
 #define SHARE 20u /* a survey nobody asked for takes at most 1/20 of the time */

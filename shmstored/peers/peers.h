@@ -40,7 +40,7 @@ enum peers_type {
 	PEERS_BULK,
 	PEERS_CHUNK,
 	PEERS_ANSWER,
-	PEERS_ACTORS = 16, /* to 31: actorsbook.h */
+	PEERS_ACTORS = 16, /* to 31: actors.h */
 	PEERS_PROFILES = 32,
 };
 

@@ -11,12 +11,10 @@
 #include "fields.h"
 #include "gate.def"
 #include "host.h"
-#include "jsonmake.h"
 #include "member.h"
 #include "memsource.h"
 #include "pressure.h"
-#include "procmem.h"
-#include "report_parts.h"
+#include "report.h"
 #include "stages.h"
 #include "sums.def"
 

@@ -11,13 +11,11 @@
  * one is made in a turn of the loop, and after it there is a pause of PAUSE_FACTOR times what it
  * took: clients get at most a tenth of the loop, however fast they ask, and requests on the socket
  * wait for one response at most. Requests that come meanwhile are suspended and queue, in their
- * order. The timer of one second is also the measure of the loop's lateness (lateness.h).
+ * order. The timer of one second is also the measure of the loop's lateness (loop.h).
  *
  * Ownership: web_free() ends libmicrohttpd at once, but the memory only when the loop
  * has given back its operations.
  */
-#include "web.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
@@ -36,10 +34,9 @@
 
 #include "config.h"
 #include "host.h"
-#include "lateness.h"
 #include "log.h"
 #include "loop.h"
-#include "peeruid.h"
+#include "report.h"
 #include "socket.h"
 
 #define CONNECTION_SECONDS 10u

@@ -3,7 +3,7 @@
  * web_answer.c: the paths, and the headers that keep other people's pages away.
  *
  * A loopback address is open to two kinds of strangers: other users of the host, who see what
- * peeruid.h and http.detail let them, and web pages in a browser of this host's. A page of
+ * socket.h and http.detail let them, and web pages in a browser of this host's. A page of
  * another origin may send a request but not read the answer: no CORS header is ever sent. A
  * page whose own name points to 127.0.0.1 (DNS rebinding) is of our origin for its browser: so
  * the Host header must be a loopback name where we listen on loopback only. Any port will do:
@@ -21,9 +21,8 @@
 #include "account.h"
 #include "config.h"
 #include "host.h"
-#include "peeruid.h"
 #include "report.h"
-#include "web.h"
+#include "socket.h"
 
 #define TYPE_JSON "application/json; charset=utf-8"
 #define TYPE_HTML "text/html; charset=utf-8"

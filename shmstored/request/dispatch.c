@@ -72,14 +72,3 @@ int dispatch(struct conn *c, const void *packet, size_t n)
 	}
 	return call(c, h.serial, (const char *)packet + sizeof(h), text, h.tail);
 }
-
-bool profilename_cut(char *text, struct profile_name *ret)
-{
-	char *func = strchr(text, '\n'), *group = func ? strchr(func + 1, '\n') : NULL;
-
-	if (!group || strchr(group + 1, '\n') || func == text || group == func + 1)
-		return false;
-	*func = *group = '\0';
-	*ret = (struct profile_name){text, func + 1, group + 1};
-	return profile_name_fits(ret);
-}

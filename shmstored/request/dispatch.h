@@ -4,12 +4,10 @@
 #ifndef DISPATCH_H
 #define DISPATCH_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "conn.h"
-#include "profile.h"
 #include "wire.h"
 
 /* One packet of n bytes. Returns a conn_outcome or <0 (fatal). */
@@ -31,14 +29,5 @@ int dispatch(struct conn *c, const void *packet, size_t n);
 #undef WIRE
 #undef FROM_CLIENT
 #undef FROM_DAEMON
-
-/* The name of a kind of tasks, as requests have it in their tail. */
-#define PROFILENAME_WRONG                                                                          \
-	"a kind of tasks is a language, a function and a group, each of 255 bytes at most and in " \
-	"a line of its "                                                                           \
-	"own; only the group may be empty"
-
-/* "LANG\nFUNC\nGROUP", cut in place, where ret points to. False: it is none. */
-bool profilename_cut(char *text, struct profile_name *ret);
 
 #endif

@@ -16,7 +16,6 @@
 
 #include "arbhost.h"
 #include "fields.h"
-#include "jsonmake.h"
 
 #define POOLS_MAX 16u /* of one RESERVE */
 

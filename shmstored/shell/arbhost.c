@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "account.h"
 #include "log.h"
-#include "part.h"
 #include "quota.h"
 
 #define EARLIER UINT64_C(1000000) /* a timer is set anew for that much */

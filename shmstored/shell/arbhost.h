@@ -22,7 +22,7 @@
 #include "wire.h"
 
 /*
- * The arbiter's part of a partition (part.h). Opening makes a->arb where the arbiter is on, after
+ * The arbiter's part of a partition. Opening makes a->arb where the arbiter is on, after
  * a->quota, a->tier and a->tick are set. When a store comes, leases of an earlier daemon in its
  * page may not be spent any more. When it leaves, its page is still mapped: its reservations are
  * free, and its waiting calls get no answer.

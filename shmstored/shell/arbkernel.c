@@ -29,10 +29,9 @@
 #include <sys/param.h>
 #include <sys/statvfs.h>
 
-#include "accountquota.h"
+#include "account.h"
 #include "arbhost.h"
 #include "quota.h"
-#include "reaper.h"
 #include "tierkeeper.h"
 
 #define PPM_MAX   1000000u            /* config.h: up to here a headroom is a part of the whole */

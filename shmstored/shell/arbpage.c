@@ -15,9 +15,7 @@
 #include <sys/param.h>
 
 #include "arbhost.h"
-#include "events.h"
 #include "fields.h"
-#include "jsonmake.h"
 #include "log.h"
 
 #define PAGE       UINT64_C(4096)

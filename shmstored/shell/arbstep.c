@@ -11,9 +11,7 @@
 #include <utlist.h>
 
 #include "arbhost.h"
-#include "events.h"
 #include "fields.h"
-#include "jsonmake.h"
 #include "log.h"
 
 #define LATELY_NS UINT64_C(1000000000) /* a roll back is "lately" for so long */

@@ -14,8 +14,8 @@
  *
  * An eviction gives way to all else on the host, until the partition is urgently full: then
  * it is ended and begun again at the rank of any program, since on a busy host the other one
- * may get nowhere. A failed run is tried again, later each time (tierwork.h); demoted objects
- * stay so, whenever we are killed.
+ * may get nowhere. A failed run is tried again, later each time (tierplan_failed()); demoted
+ * objects stay so, whenever we are killed.
  *
  * Rejected: demoting at the store's quota too (the library does, for its own put); a thread for
  * each partition (they share a disk mostly).
@@ -32,16 +32,13 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "accountquota.h"
 #include "config.h"
 #include "fields.h"
 #include "host.h"
 #include "log.h"
 #include "loop.h"
-#include "part.h"
 #include "quota.h"
 #include "scanner.h"
-#include "tierwork.h"
 
 #define SECOND      UINT64_C(1000000000)
 #define LOOK_SHARE  20u           /* looks that nobody asked for take at most 1/20 of the time */

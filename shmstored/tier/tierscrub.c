@@ -22,7 +22,6 @@
 #include "loop.h"
 #include "scanner.h"
 #include "tierkeeper.h"
-#include "tierwork.h"
 
 #define FINDINGS_MAX 64u
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "actorsbook.h"
+#include "actors.h"
 #include "fakehost.h"
 #include "log.h"
 #include "peerlink.h"

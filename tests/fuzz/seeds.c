@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actorsbook.h"
+#include "actors.h"
 #include "engine.h"
 #include "forge.h"
 #include "peerlink.h"

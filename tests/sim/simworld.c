@@ -16,6 +16,7 @@
 #include "account.h"
 #include "actord.h"
 #include "config.h"
+#include "daemon.h"
 #include "log.h"
 #include "simclock.h"
 #include "simloop.h"
@@ -23,7 +24,6 @@
 #include "simscanner.h"
 #include "simtasks.h"
 #include "simtrace.h"
-#include "start.h"
 
 #define STEPS_MAX    2000000u
 #define FDS_MAX      256

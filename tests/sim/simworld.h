@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simworld.h: one run: the daemon (host_start() of shmstored/start.c), a partition of its own,
+ * simworld.h: one run: the daemon (host_start() of shmstored/daemon.c), a partition of its own,
  * virtual time, and clients that do what the seed decides.
  */
 #ifndef SIM_SIMWORLD_H

@@ -8,14 +8,14 @@
 
 #include "account.h"
 #include "actord.h"
+#include "daemon.h"
 #include "dispatch.h"
 #include "door.h"
-#include "events.h"
+#include "log.h"
 #include "loop.h"
-#include "profiletasks.h"
+#include "profiles.h"
 #include "scanner.h"
 #include "scratch.h"
-#include "start.h"
 
 static void begin_empty(struct host *h, struct config *config, uint64_t epoch)
 {
@@ -43,8 +43,7 @@ void fakehost_begin_whole(struct host *h, struct config *config, const char *sto
 	ENSURE(scanner_new(h->loop, &h->scanner) == 0);
 	ENSURE(account_open(h, &config->partitions[0], &h->accounts) == 0);
 	ENSURE(profiles_new(h, &h->profiles) == 0);
-	h->profiletasks = profiletasks_new(h, h->profiles);
-	ENSURE(h->profiles && h->profiletasks);
+	ENSURE(h->profiles);
 	ENSURE(h->actord->open(h) == 0);
 }
 

@@ -16,13 +16,12 @@
 #include "account.h"
 #include "api.h"
 #include "config.h"
-#include "events.h"
+#include "daemon.h"
 #include "host.h"
+#include "log.h"
 #include "loop.h"
 #include "member.h"
-#include "reaper.h"
 #include "scanner.h"
-#include "start.h"
 
 #define SECOND UINT64_C(1000000000)
 

@@ -10,7 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "acl.h"
+#include "broker.h"
 #include "scratch.h"
 
 #define ATTRIBUTE "system.posix_acl_access"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actorsbook.h"
+#include "actors.h"
 #include "fakehost.h"
 
 static struct config config = {

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "configkey.h"
 #include "scratch.h"
 #include "wire.h"
 

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "events.h"
 #include "fakehost.h"
+#include "log.h"
 
 static struct config config = {.max_clients = 16,
 			       .max_clients_per_user = 16,

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "conn.h"
-#include "listener.h"
 #include "wire.h"
 
 #define SECOND UINT64_C(1000000000)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "events.h"
+#include "log.h"
 #include "wire.h"
 
 static struct events *ring(void)

@@ -5,7 +5,6 @@
 #include <json-c/json.h>
 
 #include "fields.h"
-#include "jsonmake.h"
 
 struct thing {
 	uint64_t bytes;

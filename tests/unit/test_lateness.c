@@ -2,7 +2,7 @@
 /* How late the loop is: what is late, by how much, and what is forgotten. */
 #include <criterion/criterion.h>
 
-#include "lateness.h"
+#include "loop.h"
 
 #define SECOND UINT64_C(1000000000)
 

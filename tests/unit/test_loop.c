@@ -46,10 +46,10 @@ static void see_packet(struct loop_op *op, int result, unsigned flags)
 	struct seen *s = (struct seen *)(void *)op;
 
 	if (result > 0 && flags & LOOP_MORE) {
-		s->first[s->n] = *(const unsigned char *)loop_packet(l);
-		cr_assert_eq((uintptr_t)loop_packet(l) % 8, 0);
-		s->fds |= loop_packet_fds(l);
-		s->truncated |= loop_packet_truncated(l);
+		s->first[s->n] = *(const unsigned char *)loop_packet(l)->data;
+		cr_assert_eq((uintptr_t)loop_packet(l)->data % 8, 0);
+		s->fds |= loop_packet(l)->fds;
+		s->truncated |= loop_packet(l)->truncated;
 	}
 	see(op, result, flags);
 }

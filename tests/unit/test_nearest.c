@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "configkey.h"
+#include "config.h"
 
 static const char *const KEYS[] = {"socket", "socket-mode", "socket-group", "max-clients",
 				   "credit", "credit-idle", "psi",          "psi-stall"};

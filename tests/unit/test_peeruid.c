@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "peeruid.h"
+#include "socket.h"
 
 struct pair {
 	int listener, ours, theirs;

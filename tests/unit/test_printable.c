@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "printable.h"
+#include "fields.h"
 
 static void becomes(const char *bytes, size_t n, const char *text)
 {

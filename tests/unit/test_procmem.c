@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "procmem.h"
+#include "pressure.h"
 
 #define PID 4710 /* due at once, as 0 of 10 */
 

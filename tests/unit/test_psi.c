@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "events.h"
 #include "host.h"
+#include "log.h"
 #include "loop.h"
-#include "psi.h"
+#include "pressure.h"
 #include "scratch.h"
 
 static struct config config;

@@ -12,11 +12,11 @@
 #include "account.h"
 #include "actord.h"
 #include "config.h"
-#include "events.h"
+#include "fields.h"
 #include "host.h"
+#include "log.h"
 #include "loop.h"
 #include "member.h"
-#include "printable.h"
 #include "report.h"
 
 #define ALICE 1001u

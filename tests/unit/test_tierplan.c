@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdint.h>
 
-#include "tierwork.h"
+#include "tierkeeper.h"
 
 #define SECOND UINT64_C(1000000000)
 #define MIB    (UINT64_C(1) << 20)

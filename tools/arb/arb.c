@@ -1,23 +1,134 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_arb.c: "shmstore-admin arb SUBCOMMAND": the memory arbiter: who holds, who waits, for what.
- * This file has the three that only look: threads, tasks, pools.
+ * This file has those that only look: threads, tasks, pools, log, top.
  */
-#include "arb.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "admin.h"
 #include "asking.h"
 #include "cleanup.h"
-#include "human.h"
+#include "fields.h"
+#include "frames.h"
 #include "jsonin.h"
-#include "jsonmake.h"
 #include "options.h"
 #include "table.h"
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+/* In the order in which they are shown. */
+static const char *const states[] = {"BUFN",    "BUFN_WAIT", "BUFN_THROW", "SPLIT_THROW",
+				     "BLOCKED", "ALLOC",     "ALLOC_FREE", "REMOVE_THROW",
+				     "RUNNING", "UNKNOWN"};
+#define N_STATES (sizeof(states) / sizeof(states[0]))
+
+static uint64_t rank_of(const struct json_object *context)
+{
+	const char *name = jsonin_text(context, "state");
+	size_t i = 0;
+
+	while (i < N_STATES && strcmp(states[i], name) != 0)
+		i++;
+	return i;
+}
+
+/* The orders of contexts; the first one: who waits first, the longest first. */
+static const char *const order_names[] = {"state", "since", "held", "priority", "store"};
+#define N_ORDERS (sizeof(order_names) / sizeof(order_names[0]))
+/* The members that they are, of which the tool adds two itself. */
+static const char *const order_members[N_ORDERS] = {"rank", "-since_ms", "-held", "-urgency",
+						    "store"};
+/* A row of a command's options: which order, a size_t at off. */
+#define SORT_ROW(off)                                                                       \
+	{                                                                                   \
+		"sort", 's', "COLUMN",                                                      \
+			"state (default: who waits first), since, held, priority or store", \
+			OPTIONS_WORD, off, .words = order_names, .n_words = N_ORDERS,       \
+	}
+
+static const struct table_column context_columns[] = {
+	{"CONTEXT", FIGURE_ID, "id"},
+	{"STORE", TABLE_TRUNC, "store"},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"KIND", TABLE_WIDE, "kind"},
+	/* A waiting context counts as running, but says that it makes no progress. */
+	{"STATE", TABLE_STATE, "[has wait?waits: {wait}|{state}]"},
+	{"SINCE", FIGURE_LATELY, "since_ms"},
+	{"PRIO", FIGURE_COUNT, "priority", "-"},
+	{"POOL", TABLE_TRUNC, "pool", "-"},
+	{"WANTS", FIGURE_SIZE | TABLE_UNLESS_0, "bytes", "-"},
+	{"HELD", FIGURE_SIZE | TABLE_UNLESS_0, "held", "-"},
+	{"NEED", FIGURE_SIZE | TABLE_UNLESS_0, "need", "-"},
+	{"PASSED", FIGURE_COUNT | TABLE_WIDE, "passed"},
+	{"TASK", FIGURE_ID | TABLE_WIDE, "task"},
+	{"LABEL", TABLE_TRUNC, "label"},
+	{"WHY", TABLE_WRAP | TABLE_WIDE, "reason"},
+};
+
+/* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. Returns
+ * the number of those that were left out. */
+static size_t print_contexts(const struct admin *a, const struct json_object *partition,
+			     size_t order, size_t most)
+{
+	const char *const by[] = {order_members[order], "-since_ms", "id", NULL};
+	const struct json_object **items;
+	size_t n = jsonin_count(partition, "contexts"), shown = most && most < n ? most : n;
+	struct table t;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *c = jsonin_at(partition, "contexts", i);
+
+		jsonmake_u64(c, "rank", rank_of(c));
+		/* Without an explicit priority it comes behind all that have one. */
+		jsonmake_i64(c, "urgency",
+			     jsonin_has(c, "priority") ? jsonin_i64(c, "priority") : INT64_MIN);
+	}
+	items = jsonin_sorted(partition, "contexts", by, &n);
+	table_init(&t, a, context_columns, sizeof(context_columns) / sizeof(context_columns[0]));
+	for (size_t i = 0; i < shown; i++)
+		table_object(&t, items[i]);
+	table_finish(&t);
+	free(items);
+	return n - shown;
+}
+
+static void show_level(struct table *t, size_t column, const struct json_object *p)
+{
+	static const char *const levels[] = {"none", "waiting", "rolled back"};
+	uint64_t level = jsonin_u64(p, "level");
+
+	if (level > 2)
+		table_printf(t, column, "%" PRIu64, level);
+	else
+		table_text(t, column, levels[level]);
+	if (level)
+		table_color(t, column, level == 1 ? "yellow" : "red");
+}
+
+static const struct table_column pool_columns[] = {
+	{"POOL", TABLE_TRUNC, "name"},
+	{"ID", FIGURE_ID | TABLE_WIDE, "id"},
+	{"OF", TABLE_TRUNC, "store", "all"},
+	{"CAPACITY", FIGURE_SIZE, "capacity"},
+	{"USED", FIGURE_SIZE, "used"},
+	{"FILL", TABLE_FILL, "used/capacity"},
+	{"RECLAIMABLE", FIGURE_SIZE | TABLE_UNLESS_0, "reclaimable", "-"},
+	{"SPILLED", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "spilled", "-"},
+	{"LEASED", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "leased", "-"},
+	{"OBJECTS", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "objects", "-"},
+	{"GHOSTS", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "ghosts", "-"},
+	{"DRIFT", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "drift", "-"},
+	{"WAITING", FIGURE_COUNT | TABLE_WARN, "waiting"},
+	{"PRESSURE", .show = show_level},
+	{"GRANTS", FIGURE_COUNT | TABLE_WIDE, "grants"},
+	{"WAITS", FIGURE_COUNT | TABLE_WIDE, "waits"},
+	{"RETRIES", FIGURE_COUNT | TABLE_WIDE, "retries"},
+	{"SPLITS", FIGURE_COUNT | TABLE_WIDE, "splits"},
+};
 
 /* ---- threads ---- */
 
@@ -36,14 +147,14 @@ static void print_threads(const struct admin *a, const struct json_object *p)
 
 	if (!is_on(p))
 		return;
-	arb_print_contexts(a, p, *order, 0, false);
+	print_contexts(a, p, *order, 0);
 	if (!jsonin_count(p, "contexts"))
 		puts("no contexts: nobody has asked for memory");
 }
 
 static int cmd_arb_threads(struct admin *a, int argc, char **argv)
 {
-	static const struct options_row options[] = {ARB_SORT_ROW(0), {NULL}};
+	static const struct options_row options[] = {SORT_ROW(0), {NULL}};
 	size_t order = 0;
 	const struct asking_view view = {.partition = print_threads};
 
@@ -105,7 +216,7 @@ static int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 static void print_pools(const struct admin *a, const struct json_object *p)
 {
 	if (is_on(p))
-		arb_print_pools(a, p, false);
+		TABLE_LIST(a, pool_columns, p, "pools");
 }
 
 static int cmd_arb_pools(struct admin *a, int argc, char **argv)
@@ -244,6 +355,196 @@ static int cmd_arb_log(struct admin *a, int argc, char **argv)
 	return asking_show(a, SHMSTORE_QUERY_ARB_LOG, &view);
 }
 
+/* ---- top ------------------------------------------------------------------------------------- */
+
+/*
+ * The arbiter live: pools, what happened since the last frame, and every context by its state. A
+ * frame is one question to the daemon. On a terminal frames overwrite each other; elsewhere they
+ * follow one another; with --json each is the daemon's document on a line.
+ */
+struct top {
+	struct admin *admin;
+	size_t order; /* of order_names */
+	struct frames frames;
+	struct shmstore_client *client;
+	struct json_object *before, *now; /* documents; before NULL: this is the first */
+	int64_t before_ns, now_ns;
+};
+
+/* ---- a frame ---- */
+
+/* The partition of that path in the frame before; NULL. */
+static const struct json_object *same_before(const struct top *top, const char *path)
+{
+	for (size_t i = 0; i < jsonin_count(top->before, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(top->before, "partitions", i);
+
+		if (strcmp(jsonin_text(p, "partition"), path) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+static void print_states(const struct json_object *p)
+{
+	static const char *const names[] = {"RUNNING", "ALLOC", "BLOCKED", "BUFN_WAIT", "BUFN"};
+	uint64_t n[sizeof(names) / sizeof(names[0])] = {0}, n_other = 0;
+
+	for (size_t i = 0; i < jsonin_count(p, "contexts"); i++) {
+		const char *state = jsonin_text(jsonin_at(p, "contexts", i), "state");
+		size_t s = 0;
+
+		if (strcmp(state, "ALLOC_FREE") == 0)
+			state = "ALLOC";
+		while (s < sizeof(names) / sizeof(names[0]) && strcmp(names[s], state) != 0)
+			s++;
+		if (s < sizeof(names) / sizeof(names[0]))
+			n[s]++;
+		else
+			n_other++;
+	}
+	printf("%s, ", human_count(jsonin_count(p, "tasks"), "task"));
+	printf("%s:", human_count(jsonin_count(p, "contexts"), "context"));
+	for (size_t s = 0; s < sizeof(names) / sizeof(names[0]); s++)
+		printf("%s %" PRIu64 " %s", s ? "," : "", n[s], names[s]);
+	if (n_other)
+		printf(", %" PRIu64 " others", n_other);
+	putchar('\n');
+}
+
+/* Prints the daemon's totals, each with its rate since the last frame if there was one. */
+static void print_totals(const struct top *top, const struct json_object *p)
+{
+	static const struct {
+		const char *member, *text;
+	} totals[] = {
+		{"messages", "messages"},    {"retries", "retries"}, {"splits", "splits"},
+		{"nomem", "without memory"}, {"toobig", "too big"},  {"timeouts", "timeouts"},
+		{"canceled", "canceled"},    {"removed", "removed"},
+	};
+	const struct json_object *before = same_before(top, jsonin_text(p, "partition"));
+	const struct json_object *now_totals = jsonin_object(p, "totals"),
+				 *before_totals = jsonin_object(before, "totals");
+	double seconds = (double)(top->now_ns - top->before_ns) / 1e9;
+	bool first = true;
+
+	for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
+		uint64_t n = jsonin_u64(now_totals, totals[i].member),
+			 was = jsonin_u64(before_totals, totals[i].member);
+
+		if (i && !n) /* what never happened is not worth a word */
+			continue;
+		printf("%s%s %" PRIu64, first ? "" : ", ", totals[i].text, n);
+		if (before_totals && n >= was && seconds > 0)
+			printf(" (%.0f/s)", (double)(n - was) / seconds);
+		first = false;
+	}
+	putchar('\n');
+}
+
+/* Lines that are left for the contexts of one partition; 0 = all. */
+static size_t room(const struct top *top, const struct json_object *p, size_t n_partitions)
+{
+	size_t used = 5 + jsonin_count(p, "pools");
+
+	if (!top->frames.live)
+		return 0;
+	if (n_partitions > 1 || top->frames.rows <= used + 2)
+		return n_partitions > 1 ? 10 : 1;
+	return top->frames.rows - used - 2;
+}
+
+static void print_partition(const struct top *top, const struct json_object *p, size_t n_partitions,
+			    bool first)
+{
+	table_heading(jsonin_text(p, "partition"), first);
+	if (!jsonin_flag(p, "enabled")) {
+		puts("the arbiter is off");
+		return;
+	}
+	print_states(p);
+	print_totals(top, p);
+	TABLE_LIST(top->admin, pool_columns, p, "pools");
+	size_t left = print_contexts(top->admin, p, top->order, room(top, p, n_partitions));
+	if (left)
+		printf("... and %zu more\n", left);
+	else if (!jsonin_count(p, "contexts"))
+		puts("no contexts");
+}
+
+static void print_text(struct top *top)
+{
+	size_t n = jsonin_count(top->now, "partitions");
+
+	top->admin->narrow = top->frames.live && top->frames.columns < 150;
+	printf("%s  by %s%s\n", frames_clock(time(NULL)), order_names[top->order],
+	       top->frames.keyboard ? "   (q quits, s sorts)" : "");
+	for (size_t i = 0; i < n; i++)
+		print_partition(top, jsonin_at(top->now, "partitions", i), n, i == 0);
+	if (!top->frames.live)
+		putchar('\n');
+}
+
+/* ---- the loop ---- */
+
+/* Asks for the next document. As asking_ask(). */
+static int take(void *arg)
+{
+	struct top *top = arg;
+	struct json_object *now;
+	int r = asking_ask(top->client, SHMSTORE_QUERY_ARBITER, asking_partition(top->admin), &now);
+
+	if (r < 0)
+		return r;
+	jsonin_free(top->before);
+	top->before = top->now;
+	top->before_ns = top->now_ns;
+	top->now = now;
+	top->now_ns = frames_now();
+	return 0;
+}
+
+static bool show(void *arg)
+{
+	struct top *top = arg;
+
+	if (!top->admin->json) {
+		print_text(top);
+		return true;
+	}
+	json_print_line(top->now); /* frees it */
+	top->now = NULL;
+	return true;
+}
+
+static int cmd_arb_top(struct admin *a, int argc, char **argv)
+{
+	typedef struct top OF;
+	static const struct options_row options[] = {
+		FRAMES_OPTIONS("1"),
+		SORT_ROW(offsetof(OF, order)),
+		{NULL},
+	};
+	struct top top = {
+		.admin = a,
+		.frames = {take, show, &top, &top.order, N_ORDERS, .interval = 1},
+	};
+
+	OPTIONS_PARSE(a, argc, argv, "arb top",
+		      "Shows the arbiter live: pools, and every context by its state. Keys: q "
+		      "quits, s sorts by the next column.\v"
+		      "Columns are those of arb pools and arb threads; a narrow terminal leaves "
+		      "some out. With --json, one document per interval and line. Without a "
+		      "terminal, frames follow one another.",
+		      .options = options, .own = &top);
+	top.client = asking_open(a);
+	asking_check(top.client, asking_partition(a), frames_run(&top.frames, !a->json));
+	jsonin_free(top.before);
+	jsonin_free(top.now);
+	shmstore_client_free(top.client);
+	return ADMIN_OK;
+}
+
 /* ---- the subcommands ---- */
 
 static const struct admin_command subcommands[] = {
@@ -270,119 +571,4 @@ int cmd_arb(struct admin *a, int argc, char **argv)
 	};
 
 	return commands_read(&commands, a, argc, argv);
-}
-
-/* ---- tables ---------------------------------------------------------------------------------- */
-
-/* In the order in which they are shown. */
-static const char *const states[] = {"BUFN",    "BUFN_WAIT", "BUFN_THROW", "SPLIT_THROW",
-				     "BLOCKED", "ALLOC",     "ALLOC_FREE", "REMOVE_THROW",
-				     "RUNNING", "UNKNOWN"};
-#define N_STATES (sizeof(states) / sizeof(states[0]))
-
-static uint64_t rank_of(const struct json_object *context)
-{
-	const char *name = jsonin_text(context, "state");
-	size_t i = 0;
-
-	while (i < N_STATES && strcmp(states[i], name) != 0)
-		i++;
-	return i;
-}
-
-const char *const arb_order_names[ARB_N_ORDERS] = {"state", "since", "held", "priority", "store"};
-/* The members that they are, of which the tool adds two itself. */
-static const char *const order_members[ARB_N_ORDERS] = {"rank", "-since_ms", "-held", "-urgency",
-							"store"};
-
-static const struct table_column context_columns[] = {
-	{"CONTEXT", FIGURE_ID, "id"},
-	{"STORE", TABLE_TRUNC, "store"},
-	{"PID", FIGURE_COUNT, "pid"},
-	{"KIND", TABLE_WIDE, "kind"},
-	/* A waiting context counts as running, but says that it makes no progress. */
-	{"STATE", TABLE_STATE, "[has wait?waits: {wait}|{state}]"},
-	{"SINCE", FIGURE_LATELY, "since_ms"},
-	{"PRIO", FIGURE_COUNT, "priority", "-"},
-	{"POOL", TABLE_TRUNC, "pool", "-"},
-	{"WANTS", FIGURE_SIZE | TABLE_UNLESS_0, "bytes", "-"},
-	{"HELD", FIGURE_SIZE | TABLE_UNLESS_0, "held", "-"},
-	{"NEED", FIGURE_SIZE | TABLE_UNLESS_0, "need", "-"},
-	{"PASSED", FIGURE_COUNT | TABLE_WIDE, "passed"},
-	{"TASK", FIGURE_ID | TABLE_WIDE, "task"},
-	{"LABEL", TABLE_TRUNC, "label"},
-	{"WHY", TABLE_WRAP | TABLE_WIDE, "reason"},
-};
-
-size_t arb_print_contexts(const struct admin *a, const struct json_object *partition, size_t order,
-			  size_t most, bool narrow)
-{
-	const char *const by[] = {order_members[order], "-since_ms", "id", NULL};
-	const struct json_object **items;
-	size_t n = jsonin_count(partition, "contexts"), shown = most && most < n ? most : n;
-	struct table t;
-
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *c = jsonin_at(partition, "contexts", i);
-
-		jsonmake_u64(c, "rank", rank_of(c));
-		/* Without an explicit priority it comes behind all that have one. */
-		jsonmake_i64(c, "urgency",
-			     jsonin_has(c, "priority") ? jsonin_i64(c, "priority") : INT64_MIN);
-	}
-	items = jsonin_sorted(partition, "contexts", by, &n);
-	table_init(&t, a, context_columns, sizeof(context_columns) / sizeof(context_columns[0]));
-	if (narrow)
-		table_hide_wide(&t);
-	for (size_t i = 0; i < shown; i++)
-		table_object(&t, items[i]);
-	table_finish(&t);
-	free(items);
-	return n - shown;
-}
-
-static void show_level(struct table *t, size_t column, const struct json_object *p)
-{
-	static const char *const levels[] = {"none", "waiting", "rolled back"};
-	uint64_t level = jsonin_u64(p, "level");
-
-	if (level > 2)
-		table_printf(t, column, "%" PRIu64, level);
-	else
-		table_text(t, column, levels[level]);
-	if (level)
-		table_color(t, column, level == 1 ? "yellow" : "red");
-}
-
-static const struct table_column pool_columns[] = {
-	{"POOL", TABLE_TRUNC, "name"},
-	{"ID", FIGURE_ID | TABLE_WIDE, "id"},
-	{"OF", TABLE_TRUNC, "store", "all"},
-	{"CAPACITY", FIGURE_SIZE, "capacity"},
-	{"USED", FIGURE_SIZE, "used"},
-	{"FILL", TABLE_FILL, "used/capacity"},
-	{"RECLAIMABLE", FIGURE_SIZE | TABLE_UNLESS_0, "reclaimable", "-"},
-	{"SPILLED", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "spilled", "-"},
-	{"LEASED", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "leased", "-"},
-	{"OBJECTS", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "objects", "-"},
-	{"GHOSTS", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "ghosts", "-"},
-	{"DRIFT", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "drift", "-"},
-	{"WAITING", FIGURE_COUNT | TABLE_WARN, "waiting"},
-	{"PRESSURE", .show = show_level},
-	{"GRANTS", FIGURE_COUNT | TABLE_WIDE, "grants"},
-	{"WAITS", FIGURE_COUNT | TABLE_WIDE, "waits"},
-	{"RETRIES", FIGURE_COUNT | TABLE_WIDE, "retries"},
-	{"SPLITS", FIGURE_COUNT | TABLE_WIDE, "splits"},
-};
-
-void arb_print_pools(const struct admin *a, const struct json_object *partition, bool narrow)
-{
-	struct table t;
-
-	table_init(&t, a, pool_columns, sizeof(pool_columns) / sizeof(pool_columns[0]));
-	if (narrow)
-		table_hide_wide(&t);
-	for (size_t i = 0; i < jsonin_count(partition, "pools"); i++)
-		table_object(&t, jsonin_at(partition, "pools", i));
-	table_finish(&t);
 }

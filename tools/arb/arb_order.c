@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arb.h"
+#include "admin.h"
 #include "asking.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 
 /* The only partition with an arbiter. Ends the program where there is none, or several. */

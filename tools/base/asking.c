@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "admin.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "table.h"
 

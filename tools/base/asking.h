@@ -3,9 +3,7 @@
 #ifndef ASKING_H
 #define ASKING_H
 
-#include <limits.h>
 #include <shmstore/daemon.h>
-#include <stdbool.h>
 
 #include "admin.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* human.c: sizes for people, in powers of 1024. Integers only: what is printed is never
  * more than there is. The upper half of an id is the client, the lower its own number. */
-#include "human.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -13,11 +12,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "admin.h"
 #include "alloc.h"
 #include "cleanup.h"
+#include "fields.h"
 #include "jsonin.h"
-#include "message.h"
-#include "printable.h"
 
 static const char units[] = "KMGTPE";
 

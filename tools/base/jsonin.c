@@ -10,9 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "human.h"
-#include "jsonmake.h"
-#include "message.h"
+#include "admin.h"
+#include "fields.h"
 
 struct json_object *jsonin_parse(const char *text, size_t n)
 {
@@ -232,11 +231,6 @@ void json_print_line(struct json_object *o)
 	print(o, PLAIN);
 }
 
-void json_stream_begin(const char *name)
-{
-	printf("{\"%s\":[", name);
-}
-
 void json_stream_item(struct json_object *item, bool first)
 {
 	const char *text = text_of(item, PLAIN);
@@ -246,20 +240,10 @@ void json_stream_item(struct json_object *item, bool first)
 	json_object_put(item);
 }
 
-void json_stream_end(void)
-{
-	puts("]}");
-}
-
 void json_raw_begin(struct json_object *o, const char *name)
 {
 	const char *text = text_of(o, PLAIN);
 
 	printf("%.*s,\"%s\":\"", (int)(strlen(text) - 1), text, name);
 	json_object_put(o);
-}
-
-void json_raw_end(void)
-{
-	puts("\"}");
 }

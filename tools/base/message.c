@@ -3,7 +3,6 @@
  * message.c: messages to people on standard error. Names and keys in them come from other
  * processes: control characters are written as \xNN, so that no store can steer a terminal.
  */
-#include "message.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,7 +20,7 @@
 #include <unistd.h>
 
 #include "admin.h"
-#include "human.h"
+#include "jsonin.h"
 #include "refused.h"
 
 static void put_line(const char *prefix, const char *what, const char *format, va_list args)

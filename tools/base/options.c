@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "human.h"
-#include "message.h"
+#include "admin.h"
+#include "jsonin.h"
 
 /* The command being parsed, as its usage, which begins with its name; NULL = none yet. */
 static const char *command;

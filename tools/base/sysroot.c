@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "alloc.h"
 #include "cleanup.h"
-#include "human.h"
-#include "message.h"
+#include "jsonin.h"
 
 char *sysroot_path(const struct admin *a, const char *path)
 {
@@ -119,4 +119,11 @@ bool mountinfo_option(const char *options, const char *name, char *ret_value, si
 	if (value && size)
 		snprintf(ret_value, size, "%.*s", (int)n, value);
 	return value != NULL;
+}
+
+uint64_t mountinfo_inodes(uint64_t size)
+{
+	uint64_t pages = size / 4096;
+
+	return pages < 1u << 20 ? 1u << 20 : pages;
 }

@@ -42,5 +42,8 @@ bool mountinfo_below(const char *path, const char *dir);
 /* The value of an option in "a,b=c": writes at most size bytes to ret_value ("" where it
  * has none). False: not there. */
 bool mountinfo_option(const char *options, const char *name, char *ret_value, size_t size);
+/* Inodes that a partition of so many bytes gets: one per page, as tmpfs counts every link as one,
+ * and never under a million. */
+uint64_t mountinfo_inodes(uint64_t size);
 
 #endif

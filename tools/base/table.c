@@ -14,9 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "human.h"
+#include "admin.h"
 #include "jsonin.h"
-#include "message.h"
 
 #define PART 1000
 #define FORM 0xffu /* of a column: its enum figure_form */
@@ -39,6 +38,8 @@ void table_init(struct table *t, const struct admin *a, const struct table_colum
 			flags |= SCOLS_FL_TRUNC;
 		if (how & TABLE_WRAP)
 			flags |= SCOLS_FL_WRAP;
+		if (how & TABLE_WIDE && a->narrow)
+			flags |= SCOLS_FL_HIDDEN;
 		/* a width hint of 1: as wide as what is in it */
 		if (!scols_table_new_column(t->scols, columns[i].name, 1, flags))
 			message_no_memory();
@@ -58,25 +59,14 @@ void table_no_headings(struct table *t)
 	scols_table_enable_noheadings(t->scols, 1);
 }
 
-static void hide(struct table *t, size_t column)
-{
-	struct libscols_column *c = scols_table_get_column(t->scols, column);
-
-	scols_column_set_flags(c, scols_column_get_flags(c) | SCOLS_FL_HIDDEN);
-}
-
 void table_hide(struct table *t, const char *name)
 {
 	for (size_t i = 0; i < t->n_columns; i++)
-		if (strcmp(t->columns[i].name, name) == 0)
-			hide(t, i);
-}
+		if (strcmp(t->columns[i].name, name) == 0) {
+			struct libscols_column *c = scols_table_get_column(t->scols, i);
 
-void table_hide_wide(struct table *t)
-{
-	for (size_t i = 0; i < t->n_columns; i++)
-		if (t->columns[i].how & TABLE_WIDE)
-			hide(t, i);
+			scols_column_set_flags(c, scols_column_get_flags(c) | SCOLS_FL_HIDDEN);
+		}
 }
 
 static void print_part(struct table *t)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "admin.h"
-#include "human.h"
+#include "jsonin.h"
 
 struct libscols_table;
 struct libscols_line;
@@ -68,15 +68,14 @@ void table_one(const struct admin *a, const struct table_column *columns, size_t
 	       const struct json_object *o);
 #define TABLE_ONE(a, columns, o) table_one(a, columns, sizeof(columns) / sizeof((columns)[0]), o)
 void table_no_headings(struct table *t);
-/* Leaves out the column of that heading, or those that are TABLE_WIDE. */
+/* Leaves out the column of that heading. */
 void table_hide(struct table *t, const char *name);
-void table_hide_wide(struct table *t);
 /* Prints the heading of the next of several tables. */
 void table_heading(const char *text, bool first);
 /* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory
  * is bounded. */
 void table_row(struct table *t);
-/* Text of any origin, escaped for a terminal as printable.h says. */
+/* Text of any origin, escaped for a terminal as fields.h says. */
 void table_text(struct table *t, size_t column, const char *text);
 /* Text of our own: printed as it is. */
 void table_printf(struct table *t, size_t column, const char *format, ...)

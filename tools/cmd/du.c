@@ -13,11 +13,9 @@
 #include "admin.h"
 #include "fields.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 static void show_state(struct table *t, size_t column, const struct json_object *s)
 {

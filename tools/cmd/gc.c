@@ -18,16 +18,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "asking.h"
 #include "cleanup.h"
 #include "fields.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "sysroot.h"
 #include "table.h"
-#include "tierstate.h"
 
 struct gc {
 	const struct admin *admin;

@@ -13,13 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "fields.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 static const struct table_column columns[] = {
 	{"STORE", FIGURE_TEXT, "store"},
@@ -169,7 +168,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	options_parse(&line, argc, argv);
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	if (a->json)
-		json_stream_begin("objects");
+		fputs("{\"objects\":[", stdout);
 	else
 		table_init(&ls.table, a, columns, N_COLUMNS);
 	ls.table.hold = ls.sort < N_COLUMNS;
@@ -178,7 +177,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	int status = list_all(&ls, p, line.args[0]);
 	progress_end();
 	if (a->json)
-		json_stream_end();
+		puts("]}");
 	else
 		finish(&ls);
 	if (ls.n_unreadable) {

@@ -4,20 +4,28 @@
  * and each partition that it watches, with the df equation of its last survey, and its disk tier.
  * With --json the daemon's document as it is. And other subcommands that ask the daemon alone.
  */
+#include <errno.h>
 #include <inttypes.h>
+#include <json-c/json.h>
+#include <limits.h>
+#include <poll.h>
+#include <shmstore/shmstore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
 
+#include "admin.h"
 #include "alloc.h"
 #include "asking.h"
 #include "cleanup.h"
-#include "human.h"
+#include "frames.h"
 #include "jsonin.h"
-#include "message.h"
+#include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 static const struct table_column columns[] = {
 	{"PARTITION", FIGURE_TEXT, "partition"},
@@ -368,4 +376,212 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		      "--json nothing is sorted or left out.",
 		      .options = options, .own = &w);
 	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
+}
+
+/* ---- watch ----------------------------------------------------------------------------------- */
+
+/*
+ * Prints events as they happen: for people one line of text, with --json the daemon's own line.
+ * SIGINT is read of a descriptor, so that none is missed between looking and waiting: Ctrl-C
+ * ends it in good order, after whole lines.
+ */
+struct watch {
+	const struct admin *admin;
+	uint64_t since;
+	const char *events;
+	uint64_t n_wanted; /* 0: without end */
+};
+
+/* From here on SIGINT can be read of the descriptor that is returned, and does nothing else. */
+static int catch_interrupt(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+static void print_value(const char *name, struct json_object *value)
+{
+	const char *text = json_object_is_type(value, json_type_string)
+				   ? json_object_get_string(value)
+				   : json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
+
+	fputs("  ", stdout);
+	figure_print_escaped(name);
+	putchar('=');
+	figure_print_escaped(text);
+}
+
+/* "12:03:04 store-came  partition=/p  name=a" */
+static void print_event(const char *json)
+{
+	struct json_object *o = jsonin_parse(json, strlen(json));
+
+	if (!o) {
+		message_say("watch: the daemon sent an event that is no JSON object");
+		return;
+	}
+	printf("%s ", frames_clock((time_t)jsonin_real(o, "time")));
+	figure_print_escaped(jsonin_text(o, "event"));
+	json_object_object_foreach(o, name, value)
+	{
+		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 &&
+		    strcmp(name, "sequence") != 0)
+			print_value(name, value);
+	}
+	putchar('\n');
+	jsonin_free(o);
+}
+
+static int follow(const struct watch *w, struct shmstore_client *c, int interrupts)
+{
+	struct pollfd fds[2] = {{.fd = interrupts, .events = POLLIN},
+				{.fd = shmstore_client_fd(c), .events = POLLIN}};
+	uint64_t n_printed = 0;
+	const char *json;
+
+	while (!fds[0].revents && !ferror(stdout) && (!w->n_wanted || n_printed < w->n_wanted)) {
+		int r = shmstore_client_event(c, 0, NULL, &json);
+
+		if (r < 0)
+			return asking_explain(c, NULL, r);
+		if (r == 0) {
+			fflush(stdout); /* all that was there is out before we wait */
+			if (poll(fds, 2, -1) < 0 && errno != EINTR)
+				return message_fail("watch", "waiting failed: %s", strerror(errno));
+			continue;
+		}
+		n_printed++;
+		if (!w->admin->json)
+			print_event(json);
+		else if (strpbrk(json, "\n\r"))
+			return message_fail("watch",
+					    "the daemon sent an event that is not one line");
+		else
+			puts(json);
+	}
+	return ADMIN_OK;
+}
+
+int cmd_watch(struct admin *a, int argc, char **argv)
+{
+	typedef struct watch OF;
+	static const struct options_row options[] = {
+		{"since", 0, "NUMBER",
+		 "first those that are kept, after the event of that number; 0 = all",
+		 OPTIONS_NUMBER, offsetof(OF, since)},
+		{"events", 0, "LIST", "only these, names separated by commas", OPTIONS_TEXT,
+		 offsetof(OF, events)},
+		{"count", 'n', "N", "end after N events (default: never)", OPTIONS_NUMBER,
+		 offsetof(OF, n_wanted), 1},
+		{NULL},
+	};
+	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
+
+	OPTIONS_PARSE(a, argc, argv, "watch",
+		      "Prints what happens, one event a line, until it is interrupted.\v"
+		      "With --json each line is one object with a member sequence, its number, "
+		      "from which --since goes on after an interruption. Exit status 0 after an "
+		      "interrupt, 1 where the daemon ended. The events and what to do about each "
+		      "are in docs/operations.md.",
+		      .options = options, .own = &w);
+	int interrupts = catch_interrupt();
+	_client_ struct shmstore_client *c = asking_open(a);
+	asking_check(c, "watch", shmstore_client_watch(c, w.since, w.events));
+	return follow(&w, c, interrupts);
+}
+
+/* ---- config ---------------------------------------------------------------------------------- */
+
+/*
+ * Shows the partition and the socket that commands, and programs that name none, go by here and
+ * now, by what they were chosen, and what the daemon holds them to.
+ */
+/* By what a value was chosen. */
+static const char *by(const char *option, const char *given, const char *variable)
+{
+	const char *set = getenv(variable);
+
+	return given ? option : set && *set ? variable : "default";
+}
+
+static void print_limits(const struct admin *a, const struct json_object *p)
+{
+	figure_print(p, a->bytes, "limits of    {partition}\n");
+	for (size_t i = 0; i < jsonin_count(p, "limits"); i++) {
+		const struct json_object *l = jsonin_at(p, "limits", i);
+
+		figure_print(l, a->bytes,
+			     "             {kind} {id}: hard [has hard?{hard:size}|none], soft "
+			     "[has soft?{soft:size}|none]\n");
+	}
+	if (!jsonin_count(p, "limits"))
+		puts("             none but the size of the file system");
+}
+
+static void print_config(const struct admin *a, const struct json_object *o)
+{
+	const struct json_object *quota = jsonin_object(o, "quota");
+
+	figure_print(
+		o, false,
+		"partition    {partition} ({partition_from})\n"
+		"socket       {socket} ({socket_from})\n"
+		"daemon       [daemon=none?none ]answers; stores look for it: {daemon_mode}\n");
+	for (size_t i = 0; i < jsonin_count(quota, "partitions"); i++)
+		print_limits(a, jsonin_at(quota, "partitions", i));
+	if (!quota)
+		puts("limits       none: the size of the file system");
+}
+
+/* Adds the daemon's socket as the library chooses it, whether somebody listens there, and the
+ * limits where it watches that partition (NULL: all). */
+static void add_daemon(struct json_object *o, const struct admin *a, const char *partition)
+{
+	_client_ struct shmstore_client *c = NULL;
+	struct json_object *limits = NULL;
+	bool there =
+		asking_client(a, ASKING_TIMEOUT_MS, &c) == 0 && shmstore_client_connect(c) == 0;
+
+	if (there && !asking_elsewhere(c, partition))
+		asking_ask(c, SHMSTORE_QUERY_QUOTA, partition, &limits);
+	jsonmake_prose(o, "socket", c ? shmstore_client_path(c) : "");
+	jsonmake_prose(o, "daemon", there ? "answers" : "none");
+	jsonmake_child(o, "quota", limits);
+}
+
+int cmd_config(struct admin *a, int argc, char **argv)
+{
+	const char *mode = getenv("SHMSTORE_DAEMON");
+	char partition[PATH_MAX];
+
+	OPTIONS_PARSE(a, argc, argv, "config",
+		      "Shows which partition and which socket are in force, by what each was "
+		      "chosen, and the limits that the daemon holds.\v"
+		      "What shmstored would make of its file: shmstored --check-config.");
+	opening_path(a, partition);
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "partition", partition);
+	jsonmake_prose(o, "partition_from", by("-p", a->partition, "SHMSTORE_PARTITION"));
+	jsonmake_null(o, "socket");
+	jsonmake_prose(o, "socket_from", by("--socket", a->socket, "SHMSTORE_SOCKET"));
+	jsonmake_null(o, "daemon");
+	jsonmake_prose(o, "daemon_mode", mode && *mode ? mode : "auto");
+	add_daemon(o, a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL);
+	json_show(a, o, print_config);
+	return ADMIN_OK;
+}
+
+/* ---- version --------------------------------------------------------------------------------- */
+
+int cmd_version(struct admin *a, int argc, char **argv)
+{
+	OPTIONS_PARSE(a, argc, argv, "version", "Prints the version of the library.");
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "version", shmstore_version());
+	json_say(a, o, ADMIN_NAME " {version}\n");
+	return ADMIN_OK;
 }

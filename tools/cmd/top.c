@@ -17,18 +17,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "admin.h"
 #include "asking.h"
 #include "counters.def"
 #include "fields.h"
 #include "frames.h"
-#include "human.h"
 #include "jsonin.h"
-#include "jsonmake.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 /*
  * A partition and its stores at one moment, as the daemon's documents have them: by our own scan,
@@ -52,7 +49,7 @@ static const char *const sort_members[] = {"-linked", "-mapped", "-put_bytes_per
 #define N_SORTS (sizeof(sort_names) / sizeof(sort_names[0]))
 
 struct top {
-	const struct admin *admin;
+	struct admin *admin;
 	size_t sort;
 	struct frames frames;
 	struct sample now, before;
@@ -364,11 +361,10 @@ static void print_text(struct top *top, const struct json_object *o)
 	size_t shown = f->live && n > room ? room : n;
 	struct table t;
 
+	top->admin->narrow = f->live && f->columns < 100;
 	print_head(top, o);
 	putchar('\n');
 	table_init(&t, top->admin, columns, sizeof(columns) / sizeof(columns[0]));
-	if (f->live && f->columns < 100)
-		table_hide_wide(&t);
 	for (size_t i = 0; i < shown; i++)
 		table_object(&t, stores[i]);
 	table_finish(&t);

@@ -14,14 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "fields.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 #include "usage.def"
 
 struct verify {

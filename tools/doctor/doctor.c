@@ -24,12 +24,11 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "asking.h"
 #include "cleanup.h"
-#include "human.h"
+#include "fields.h"
 #include "jsonin.h"
-#include "jsonmake.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "sysroot.h"

@@ -15,10 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "cleanup.h"
 #include "doctor.h"
-#include "human.h"
-#include "message.h"
+#include "jsonin.h"
 #include "refused.h"
 #include "sysroot.h"
 

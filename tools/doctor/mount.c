@@ -16,13 +16,11 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "doctor.h"
 #include "fields.h"
-#include "human.h"
-#include "message.h"
+#include "jsonin.h"
 #include "opening.h"
-#include "ramdisk.h"
-#include "tierstate.h"
 
 static const char *point_of(const struct doctor *d)
 {
@@ -173,8 +171,9 @@ static void check_inodes(struct doctor *d)
 		   d->inodes_free, d->inodes);
 	if (level != DOCTOR_OK && d->tmpfs)
 		doctor_fix_root(d, "mount -o remount,nr_inodes=%" PRIu64 " %s",
-				d->inodes * 2 > ramdisk_inodes(d->size) ? d->inodes * 2
-									: ramdisk_inodes(d->size),
+				d->inodes * 2 > mountinfo_inodes(d->size)
+					? d->inodes * 2
+					: mountinfo_inodes(d->size),
 				shellword(point_of(d)));
 	else if (level != DOCTOR_OK)
 		doctor_fix(d, ADMIN_NAME " -p %s gc", shellword(d->path));

@@ -11,7 +11,6 @@
 #include "admin.h"
 #include "asking.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "sysroot.h"
 #include "table.h"

@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "alloc.h"
 #include "asking.h"
 #include "cleanup.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 

@@ -13,11 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "admin.h"
 #include "alloc.h"
 #include "cleanup.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 

@@ -14,14 +14,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "fields.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "table.h"
-#include "tierstate.h"
 
 /* The command's options: NULL and -1 are "leave it as it is". */
 struct tier {

@@ -8,8 +8,6 @@
  * client must not become by closing early. Only loopback addresses: another one could be another
  * host's. Rejected: /proc/net/tcp (walks every socket of the host).
  */
-#include "peeruid.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/inet_diag.h>
@@ -24,6 +22,8 @@
 #include <sys/socket.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
+
+#include "socket.h"
 
 /*
  * A socket is found by its kind, not by its number or name: the units may be edited. With

@@ -7,12 +7,12 @@
  * 0400 after a handoff) is applied to each entry before ours is added and the mask allows reading
  * again: adding one reader must not give another one back what was taken.
  */
-#include "acl.h"
-
 #include <acl/libacl.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "broker.h"
 
 static bool may_read(acl_entry_t entry)
 {
