@@ -248,6 +248,13 @@ def test_an_array_among_others_is_one_object(path, context):
     wait_for("the memory", lambda: linked(path) < PAGES)  # with the pool, though the array lives
 
 
+def test_receivers_map_one_object_of_an_array_that_could_be_packed(path):
+    array, way = numpy.ones(N), messages.Way(path)
+    came = [pickle.loads(messages.dumps(array, way)) for _ in range(3)]
+    assert len({doorjobs.file_and_sum(one) for one in came}) == 1
+    assert linked(path) < 1.5 * array.nbytes, "none of them has a copy"
+
+
 @pytest.mark.parametrize("share", [messages._AGAIN_SHARE, 1 << 40])
 def test_an_object_that_a_receiver_has_is_sent_again(path, monkeypatch, share):
     monkeypatch.setattr(messages, "_AGAIN", 0.0)

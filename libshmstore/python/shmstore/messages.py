@@ -123,7 +123,7 @@ class Mailbox:
                                       f"the job has ended, or sees another directory there")
         self.store: Store = self.partition.open(
             name, label=f"{self.where.root} of {os.path.basename(sys.argv[0] or 'python')}"[:100],
-                                                leases_with=self.where.root)
+            pack_max=0, leases_with=self.where.root)  # each receiver would copy a packed object
         self._pid = os.getpid()
         self._keys = map(str, itertools.count())
         self._lock = threading.RLock()  # a callback may come in the middle
