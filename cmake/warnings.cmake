@@ -64,5 +64,8 @@ else()
   # All symbols are bound at the start, so calls need no stub to bind them: a cycle of small objects
   # between two processes, in which each call meets cold caches, takes 2 % less.
   target_compile_options(shmstore_flags INTERFACE -fno-plt)
+  # Each function begins a cache line. Else a change elsewhere that moves a function by some bytes
+  # makes the shortest calls up to a quarter slower or faster.
+  target_compile_options(shmstore_flags INTERFACE -falign-functions=64)
   target_link_options(shmstore_flags INTERFACE -Wl,-z,relro,-z,now)
 endif()
