@@ -20,7 +20,6 @@
 #include "attach.h"
 #include "bell.h"
 #include "pagewords.h"
-#include "wire.h"
 
 struct shmstore;
 struct shms_attempt;

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 /*
  * transient.c: descriptors that a call opens for itself, and that a child of a fork must not keep.

@@ -4,7 +4,6 @@
 #define SHMS_BOOKS_H
 
 #include <shmstore/inspect.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

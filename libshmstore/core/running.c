@@ -2,7 +2,6 @@
 /* running.c: a list of tasks, the newest first, as that ends soonest; and a queue. */
 #include "running.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>

@@ -6,7 +6,6 @@
 #ifndef SHMS_GCACTION_H
 #define SHMS_GCACTION_H
 
-#include <dirent.h>
 #include <shmstore/inspect.h>
 #include <stdbool.h>
 #include <stdint.h>

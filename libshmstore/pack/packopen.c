@@ -179,8 +179,7 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 	}
 	if (!keep)
 		drop_names(p, g, now_ms);
-	if (!keep && g->own)
-		p->grow.gave += shms_segown_trim(g->own, now_ms);
+	p->grow.gave += !keep && g->own ? shms_segown_trim(g->own, now_ms) : 0;
 	p->grow.gave += shms_segfile_retire(g->file, p->options.dir_fd, keep, now_ms);
 	if (g->own)
 		g->own->fd = shms_close_fd(g->own->fd);

@@ -11,7 +11,6 @@
  * others are asked first: they may have a free slot whose memory is there.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "format.h"
 #include "packsegs.h"

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <time.h>
 
 #include "detail.h"

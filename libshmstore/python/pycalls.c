@@ -248,8 +248,8 @@ PyMethodDef pyshm_store_methods[] = {
 	 "and is copied once.\n\n"
 	 "pin: it is never moved to the disk tier. evict: where the partition is full, others are "
 	 "moved there first.\n"
-	 "Where header and buffers are those of a live, unwritten view of this store nothing is "
-	 "copied: a second link.\n"
+	 "Where header and buffers are those of a live, unwritten view of this store, a file gets "
+	 "a second link, and nothing is copied.\n"
 	 "Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL and "
 	 "others."},
 	{"close", pyshm_store_close, METH_NOARGS,

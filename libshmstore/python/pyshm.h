@@ -26,7 +26,6 @@
 #include <stdint.h>
 #include <structmember.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 
 /* Its objects: the functions of shmstore.errors that make exceptions; types. */
 #define PYSHM_STATE_ERRORS(EACH) EACH(failed) EACH(closed) EACH(refused)

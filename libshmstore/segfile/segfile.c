@@ -430,11 +430,14 @@ int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16],
 	return enter_name(REOPEN, dirfd, name, store, ret);
 }
 
-/* Returns the bytes that go with the last link, and the last map. */
+/* Returns the bytes that go with the last link, and the last map; 0 where another process takes
+ * memory of free slots (seguse.h): it counts what it takes, and a survey finds the rest gone. */
 static uint64_t drop_link(const struct shms_segfile *f, int dirfd)
 {
+	_fd_ int fd = shms_openat(dirfd, f->name, O_RDWR | OPEN_FLAGS, 0); /* to its end */
+	bool alone = fd >= 0 && shms_seglock_try(fd, SHMS_SEGLOCK_TRIM) == 0;
 	struct stat st;
-	bool last = fstatat(dirfd, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1;
+	bool last = alone && fstat(fd, &st) == 0 && st.st_nlink == 1;
 
 	return unlinkat(dirfd, f->name, 0) == 0 && last ? shms_blocks(&st) : 0;
 }

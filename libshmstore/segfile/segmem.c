@@ -194,11 +194,12 @@ static uint64_t punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t t
  * extents ends.
  */
 
+/* Of a file without a name none: they were counted as it lost the last. */
 static uint64_t blocks_of(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 ? shms_blocks(&st) : 0;
+	return fstat(fd, &st) == 0 && st.st_nlink ? shms_blocks(&st) : 0;
 }
 
 static uint64_t punch(const struct shms_segtrim *t, uint64_t from, uint64_t to)

@@ -280,12 +280,19 @@ int shms_segown_class(const struct shms_segobject *what)
 	return r < 0 ? r : p.class;
 }
 
+/* Between shms_seguse_enter() and _leave(): a process that takes would count the same bytes. */
+static uint64_t trim(struct shms_segown *o, uint64_t now_ms)
+{
+	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
+	return shms_segtrim(&(struct shms_segtrim){&o->alloc, o->fd, &o->mem});
+}
+
 /* A trim punches all that may have been taken, and so the bits are right again. */
 bool shms_segown_look(struct shms_segown *o, uint64_t now_ms)
 {
 	enum shms_segusable usable =
 		shms_seguse_look(shms_segment_use(&o->file.segment), &o->use, o->fd);
-	uint64_t freed = usable == SHMS_SEGUSABLE_ANEW ? shms_segown_trim(o, now_ms) : 0;
+	uint64_t freed = usable == SHMS_SEGUSABLE_ANEW ? trim(o, now_ms) : 0;
 
 	if (o->grow)
 		o->grow->gave += freed;
@@ -350,32 +357,42 @@ int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, co
 	return 0;
 }
 
-static struct shms_segtrim trim_of(struct shms_segown *o)
+/* Frees the slot's memory, unless another process may have taken it, which counts it. */
+static void free_around(struct shms_segown *o, uint32_t index)
 {
-	return (struct shms_segtrim){.alloc = &o->alloc, .fd = o->fd, .mem = &o->mem};
+	struct shms_segment_use *use = shms_segment_use(&o->file.segment);
+	const struct shms_segtrim t = {&o->alloc, o->fd, &o->mem};
+	/* A move of objects has entered, and goes on after this. */
+	bool within = atomic_load_explicit(&use->owner, memory_order_relaxed) != 0;
+
+	if (shms_seguse_enter(use, &o->use))
+		o->grow->gave += shms_segtrim_around(&t, index);
+	if (!within)
+		shms_seguse_leave(use);
 }
 
 bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_ms)
 {
 	struct shms_segslot slot = shms_segslot_at(&o->file.segment, index);
-	const struct shms_segtrim trim = trim_of(o);
 
 	if (shms_segslot_held(&slot) || !shms_segslot_free(&slot, shms_segnow_of_ms(now_ms)))
 		return false;
 	shms_segalloc_give(&o->alloc, index);
-	/* Memory that another process took is not freed again. */
-	if (o->grow && o->grow->tight &&
-	    shms_seguse_usable(shms_segment_use(&o->file.segment), &o->use))
-		o->grow->gave += shms_segtrim_around(&trim, index);
+	if (o->grow && o->grow->tight)
+		free_around(o, index);
 	return true;
 }
 
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t now_ms)
 {
-	struct shms_segtrim t = trim_of(o);
+	struct shms_segment_use *use = shms_segment_use(&o->file.segment);
+	uint64_t freed = 0;
 
-	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
-	return shms_segtrim(&t);
+	if (shms_seguse_enter(use, &o->use) ||
+	    shms_seguse_look(use, &o->use, o->fd) != SHMS_SEGUSABLE_NOT)
+		freed = trim(o, now_ms);
+	shms_seguse_leave(use);
+	return freed;
 }
 
 bool shms_segown_unused(struct shms_segown *o, uint64_t now_ms)

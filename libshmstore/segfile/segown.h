@@ -99,7 +99,8 @@ int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, co
 int shms_segown_class(const struct shms_segobject *what);
 /* Takes a slot back, if nobody has it, that the owner just left or was told of by a hint. */
 bool shms_segown_take_back(struct shms_segown *o, uint32_t slot, uint64_t now_ms);
-/* Gives memory of free extents back to the kernel, by whole pages. Returns bytes. */
+/* Gives memory of free extents back to the kernel, by whole pages. Returns bytes; 0 while another
+ * process takes it, which counts them. */
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t now_ms);
 /* Is no slot in use? Looks at all of them. */
 bool shms_segown_unused(struct shms_segown *o, uint64_t now_ms);

@@ -34,19 +34,14 @@ struct shms_seguse shms_seguse_begin(struct shms_segment_use *w, int fd);
 /* After shms_seguse_enter() said false. */
 enum shms_segusable shms_seguse_look(struct shms_segment_use *w, struct shms_seguse *u, int fd);
 
-/* False: the map of backed slots may have to be learned anew. */
-static inline bool shms_seguse_usable(struct shms_segment_use *w, const struct shms_seguse *u)
-{
-	return atomic_load_explicit(&w->taken, memory_order_acquire) == u->taken && !u->shut;
-}
-
-/* May free slots be used until shms_seguse_leave(), which is owed whatever it says? */
+/* May free slots be used until shms_seguse_leave(), which is owed whatever it says? False: what has
+ * memory may have to be learned anew. */
 static inline bool shms_seguse_enter(struct shms_segment_use *w, const struct shms_seguse *u)
 {
 	atomic_store_explicit(&w->owner, 1, memory_order_relaxed);
 	/* The taker makes the kernel put the barrier between the two. */
 	atomic_signal_fence(memory_order_seq_cst);
-	return shms_seguse_usable(w, u);
+	return atomic_load_explicit(&w->taken, memory_order_acquire) == u->taken && !u->shut;
 }
 
 static inline void shms_seguse_leave(struct shms_segment_use *w)

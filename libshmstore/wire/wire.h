@@ -19,7 +19,6 @@
 #ifndef SHMS_WIRE_H
 #define SHMS_WIRE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -18,7 +18,6 @@
 #include "peers.h"
 #include "policy.h"
 #include "report.h"
-#include "wire.h"
 
 /* ---- requests -------------------------------------------------------------------------------- */
 

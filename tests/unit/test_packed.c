@@ -257,6 +257,14 @@ Test(packed, ticket_meets_a_key_that_is_held)
 	cr_assert_eq(adopt(b, "f", &u, SHMSTORE_REPLACE), 0);
 	cr_assert(has(b, "other", 5000, 1) && has(b, "f", 5000, 1));
 	cr_assert_eq(adopt(b, "another", &u, 0), -ESTALE);
+	/* The same key, where it is a file. */
+	cr_assert_eq(put_pattern(a, "f", 5000, 4, 0), 0);
+	cr_assert_eq(put_pattern(b, "f", 200000, 3, SHMSTORE_REPLACE), 0);
+	u = handoff(a, "f");
+	cr_assert_eq(adopt(b, "f", &u, 0), -EEXIST);
+	cr_assert(has(b, "f", 200000, 3));
+	cr_assert_eq(adopt(b, "f", &u, SHMSTORE_REPLACE), 0);
+	cr_assert(has(b, "f", 5000, 4));
 	cr_assert_eq(listed(b).n, 3);
 	cr_assert_eq(shmstore_handoff(a, "k", 1, 1, &u), 0);
 	cr_assert_eq(put_pattern(b, "f", 200000, 3, SHMSTORE_REPLACE), 0);
