@@ -84,8 +84,8 @@ async def _scatter(
     for key in shared:
         client.futures[key].type = type(named[key])
     if broadcast:
-        n = None if broadcast is True else broadcast
-        await client._replicate(list(placed.values()), workers=workers, n=n)
+        await client._replicate(list(placed.values()), workers=workers,
+                                n=None if broadcast is True else broadcast)
     return rebuild(placed)
 
 

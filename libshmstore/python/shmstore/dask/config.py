@@ -120,22 +120,22 @@ def enabled() -> bool | None:
 
 
 def preload() -> None:
-    """Workers and nannies that this process starts preload the module that asks `enabled`."""
-    package = __name__
-    for key in ("distributed.worker.preload", "distributed.nanny.preload"):
+    """Workers and nannies that this process starts preload the module that asks `enabled`. Dask
+    leaves our frames out of the tracebacks that it shortens, as its own."""
+    for key, item in (("distributed.worker.preload", __name__),
+                      ("distributed.nanny.preload", __name__),
+                      ("admin.traceback.shorten", r"shmstore[\\\/]dask[\\\/]")):
         named = dask.config.get(key, default=None) or []
         named = [named] if isinstance(named, str) else list(named)
-        if package not in named:
-            dask.config.set({key: [*named, package]})
+        if item not in named:
+            dask.config.set({key: [*named, item]})
 
 
 _ELSEWHERE = {  # what other systems call it: Ray, vineyard, distributed
     "object-store-memory": "max", "limit": "max", "size": "max", "plasma-directory": "partition",
-    "directory": "partition",
-    "socket": "daemon", "object-spilling-config": "tier.path", "object-spilling-directory":
-        "tier.path", "spill": "tier.high",
-    "max-spill": "tier.max", "target": "share", "memory-usage-threshold": "pressure",
-    "memory-monitor-refresh-ms": "pressure",
+    "directory": "partition", "socket": "daemon", "object-spilling-config": "tier.path",
+    "object-spilling-directory": "tier.path", "spill": "tier.high", "max-spill": "tier.max",
+    "target": "share", "memory-usage-threshold": "pressure", "memory-monitor-refresh-ms": "pressure"
 }
 
 
