@@ -119,7 +119,7 @@ def enabled() -> bool | None:
     return None if _get("enabled") is None else _switch("enabled")
 
 
-def preload() -> None:
+def extend_configuration() -> None:
     """Workers and nannies that this process starts preload the module that asks `enabled`. Dask
     leaves our frames out of the tracebacks that it shortens, as its own."""
     for key, item in (("distributed.worker.preload", __name__),
