@@ -132,8 +132,9 @@ pytest_on() { # build directory, pytest's arguments
 pytest_once() { # log, arguments; build and python are pytest_on's
   local log=$1 temporary status
   shift
-  # Killed processes leave temporary files. A short path: sockets lie below it.
-  temporary=$(mktemp -d /tmp/t.XXXX) && chmod 1777 "$temporary" || return 1
+  # Killed processes leave temporary files, and an interrupted run this directory, which tests/run
+  # then removes. A short path: sockets lie below it.
+  temporary=$(mktemp -d "/tmp/t$$.XXX") && chmod 1777 "$temporary" || return 1
   TMPDIR=$temporary SHMSTORE_BUILD=$build PYTHONPATH=$python LD_LIBRARY_PATH=$build/libshmstore \
     "${apart[@]}" "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio \
     --timeout=$((long ? 1800 : 600)) -ra --durations=15 "$@" >"$log" 2>&1

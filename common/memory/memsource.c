@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fields.h"
+#include "jsonmake.h"
 #include "memgroup.h"
 #include "memtext.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jsonmake.c: a thin cover of json-c, which aborts where it is given NULL and does
  * not care for valid UTF-8. */
+#include "jsonmake.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -8,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "fields.h"
 
 /* ---- printable text -------------------------------------------------------------------------- */
 

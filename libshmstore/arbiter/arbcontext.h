@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "arbitrate.h"
+#include "attach.h"
 #include "opened.h"
 
 /* As the daemon numbers them. */

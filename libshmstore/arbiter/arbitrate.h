@@ -13,13 +13,12 @@
 
 #include <pthread.h>
 #include <shmstore/arbiter.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "attach.h"
 #include "bell.h"
 #include "pagewords.h"
+#include "request.h"
 
 struct shmstore;
 struct shms_attempt;

@@ -14,7 +14,7 @@
 #include <pthread.h>
 
 #include "cleanup.h"
-#include "lightlock.h"
+#include "fairlock.h"
 
 #define SHMS_CANCEL_AS_IT_IS (-1)
 

@@ -12,14 +12,14 @@
  * that get, and each put stops all threads that hand off; first come first served from the
  * beginning, where each change of hands is a change of threads.
  */
+#include "fairlock.h"
+
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "lightlock.h"
 
 /*
  * Some tens of ms of short calls. The fewer, the more often the others are put to sleep: of 32

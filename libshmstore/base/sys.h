@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +15,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "unnamed.h"
 
 /* Maps what the kernel says to the closed list of shmstore.h. Takes errno
  * or -errno, returns -errno. */
@@ -150,11 +151,6 @@ int64_t shms_now_real_ns(void);
 uint64_t shms_now_mono_ns(void);
 /* When so many milliseconds from now are over; UINT64_MAX: never. */
 uint64_t shms_until_ns(uint64_t ms);
-/*
- * bootclock.c: the clock that all processes of the host share, in whatever container:
- * CLOCK_BOOTTIME of the host. Times that others read (leases, the stamps of the disk tier's
- * accounts) are in it.
- */
 /* Since the host was started. */
 uint64_t shms_now_boot_ms(void);
 uint64_t shms_now_boot_ns(void);
@@ -203,49 +199,5 @@ static inline uint64_t shms_whole_pages(uint64_t size)
 
 	return (size + page - 1) & ~(page - 1);
 }
-
-/*
- * unnamed.c: files that have no name until they are whole.
- *
- * Where O_TMPFILE is refused (gVisor says EISDIR, some file systems EOPNOTSUPP, a filter EPERM), or
- * a file can never be linked, such a file has a name after all, aside: it loses that when it gets
- * its own (shms_link_fd()) or when shms_close_fd() closes it. A process that is killed leaves it
- * there. Names are of a form of their own, so that gc finds them and the books know them.
- */
-
-/* Aside from the part of a store that the file is to be in: what lies there is the
- * store's, and goes with it. */
-#define SHMS_ASIDE_STORE "../recycle"
-
-/* Where such a file is to be. */
-struct shms_unnamed {
-	int dir_fd;   /* it will be linked there, or in the same file system */
-	int aside_fd; /* below which aside is, where it is needed */
-	/* a directory that only who may write to dir_fd can write to, or that is sticky */
-	const char *aside;
-};
-
-/* openat(2), noted (transient.c), of a new file: flags besides O_CLOEXEC, and O_TMPFILE or O_CREAT.
- * The group's rights are given whatever the umask. -1 and errno. */
-int shms_unnamed_open(const struct shms_unnamed *u, int flags, mode_t mode);
-/* The same within a part of a store. */
-int shms_unnamed_part(int part_fd, int flags, mode_t mode);
-/* Is it the name of one, whose maker may be gone? */
-bool shms_unnamed_is(const char *name);
-
-/* Moves the one that fd is from aside to name, if it is there. 1: done; 0: it
- * has no name aside; -errno. */
-int shms_unnamed_move(int fd, int dir_fd, const char *name);
-
-/* A file without a name could not be linked: those that follow get a name aside. */
-void shms_unnamed_not_linked(void);
-
-/* For transient.c. fd is being closed: what it has aside goes. */
-extern atomic_uint shms_unnamed_n; /* that have a name aside */
-void shms_unnamed_closed(int fd);
-/* Around a fork. The child has none. */
-void shms_unnamed_fork_prepare(void);
-void shms_unnamed_fork_parent(void);
-void shms_unnamed_fork_child(void);
 
 #endif

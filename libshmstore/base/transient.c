@@ -17,6 +17,8 @@
  * up for good); the flag O_CLOFORK, which Linux does not have; closing what /proc/self/fd shows of
  * the partition (a program's own files may be there).
  */
+#include "transient.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,9 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cleanup.h"
+#include "fairlock.h"
 #include "hugemap.h"
-#include "lightlock.h"
 #include "sys.h"
 
 /* descriptors of higher numbers are not noted; the kernel's default limit is this one */

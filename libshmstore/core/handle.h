@@ -9,12 +9,12 @@
 #ifndef SHMS_HANDLE_H
 #define SHMS_HANDLE_H
 
-#include "attach.h"
 #include "credit.h"
 #include "links.h"
 #include "opened.h"
 #include "packed.h"
 #include "recycle.h"
+#include "request.h"
 #include "running.h"
 
 struct shms_handle {

@@ -19,7 +19,6 @@
 #define SHMS_LINKS_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "fairlock.h"
 #include "lightlock.h"
 #include "page.h"
 #include "partition.h"

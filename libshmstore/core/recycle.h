@@ -27,7 +27,6 @@
 #define SHMS_RECYCLE_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -17,7 +17,6 @@
  * Killed while the mode is another one: the next call sets it right.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -4,7 +4,6 @@
 #define SHMS_VIEW_H
 
 #include <shmstore/shmstore.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 

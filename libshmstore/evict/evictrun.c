@@ -20,7 +20,6 @@
 #include "engine.h"
 #include "evict.h"
 #include "nameslock.h"
-#include "partition.h"
 #include "sys.h"
 
 #define PROGRESS_NS 50000000ull

@@ -20,7 +20,6 @@
 #include "cleanup.h"
 #include "demote.h"
 #include "detail.h"
-#include "gcaction.h"
 #include "handle.h"
 #include "nameslock.h"
 #include "page.h"

@@ -15,8 +15,6 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "gc.h"
-#include "inodes.h"
 #include "partition.h"
 #include "refused.h"
 #include "sys.h"

@@ -14,8 +14,8 @@
 #include <sys/mman.h>
 #include <utlist.h>
 
-#include "cleanup.h"
 #include "sys.h"
+#include "transient.h"
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 

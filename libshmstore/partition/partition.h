@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <shmstore/shmstore.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>

@@ -12,7 +12,6 @@
 #include "attach.h"
 #include "detail.h"
 #include "opened.h"
-#include "sys.h"
 
 _Static_assert((int)SHMSTORE_PROFILE_DONE == (int)WIRE_PROFILE_DONE &&
 		       (int)SHMSTORE_PROFILE_KILLED == (int)WIRE_PROFILE_KILLED &&

@@ -11,7 +11,6 @@
 #ifndef SHMS_SEGMEM_H
 #define SHMS_SEGMEM_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 

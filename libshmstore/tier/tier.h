@@ -34,7 +34,6 @@
 
 #include <pthread.h>
 #include <shmstore/shmstore.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>

@@ -14,8 +14,8 @@
 #include "account.h"
 #include "actors.h"
 #include "config.h"
-#include "fields.h"
 #include "host.h"
+#include "jsonmake.h"
 #include "log.h"
 #include "member.h"
 

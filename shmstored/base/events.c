@@ -18,7 +18,7 @@
 #include <xxhash.h>
 
 #include "clocks.h"
-#include "fields.h"
+#include "jsonmake.h"
 #include "log.h"
 
 #define SECOND_NS  UINT64_C(1000000000)

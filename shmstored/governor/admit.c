@@ -21,8 +21,8 @@
 
 #include "clocks.h"
 #include "config.h"
-#include "fields.h"
 #include "host.h"
+#include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
 #include "pressure.h"

@@ -32,8 +32,8 @@
 #include <utlist.h>
 
 #include "config.h"
-#include "fields.h"
 #include "host.h"
+#include "jsonmake.h"
 #include "log.h"
 #include "socket.h"
 #include "wire.h"

@@ -16,8 +16,8 @@
 
 #include "config.h"
 #include "conn.h"
-#include "fields.h"
 #include "host.h"
+#include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
 #include "socket.h"

@@ -10,8 +10,8 @@
 
 #include "account.h"
 #include "config.h"
-#include "fields.h"
 #include "host.h"
+#include "jsonmake.h"
 
 void account_ref(struct account *a)
 {

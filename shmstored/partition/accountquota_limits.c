@@ -19,8 +19,8 @@
 #include "amount.h"
 #include "config.h"
 #include "conn.h"
-#include "fields.h"
 #include "host.h"
+#include "jsonmake.h"
 #include "log.h"
 #include "member.h"
 

@@ -15,8 +15,8 @@
 #include "admin.h"
 #include "alloc.h"
 #include "cleanup.h"
-#include "fields.h"
 #include "jsonin.h"
+#include "jsonmake.h"
 
 static const char units[] = "KMGTPE";
 

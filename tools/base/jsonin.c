@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "admin.h"
-#include "fields.h"
+#include "jsonmake.h"
 
 struct json_object *jsonin_parse(const char *text, size_t n)
 {

@@ -40,7 +40,7 @@ if TYPE_CHECKING or not missing_hooks:
     from .preload import Nanny, dask_setup
     from .worker import Worker
 
-    _config.extend_configuration()
+    _config.preload()
     _attach()
     _register_sizes()
 else:

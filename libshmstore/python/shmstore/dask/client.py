@@ -14,21 +14,18 @@ objects, or the mapped values do.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import html
 import itertools
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import distributed
 from dask.base import tokenize
 from distributed import Actor, Client, Future
 from distributed.sizeof import safe_sizeof
-from distributed.utils_comm import unpack_remotedata
 
 from ..richtext import size, table
 from .compat.worker import ask_workers, has_workers
@@ -37,21 +34,20 @@ from .exchange import NEVER_SHAREABLE, Entry, Exchange
 from .handle import Handle
 
 if TYPE_CHECKING:
-    from distributed.client import FutureState
-
     from .amm import PolicyState
     from .compat.worker import Key
 
 Workers = Union[str, int, Iterable[object], None]  #: addresses, names or hosts
 _counter = itertools.count()
 _guard = Guard(Fallbacks(60.0, "client"))
-_stock_gather: Callable[..., Awaitable[object]] = Client._gather
+_stock_gather_remote: Callable[..., Awaitable[dict[str, Any]]] = Client._gather_remote
 _stock_scatter: Callable[..., Awaitable[Any]] = Client._scatter
 
 
 def attach() -> None:
     """From here on stock's ways of this process's clients are these, unless `enabled` is false."""
-    Client._gather, Client._scatter = _gather, _scatter  # type: ignore[assignment, method-assign]
+    Client._gather_remote = _gather_remote  # type: ignore[assignment, method-assign]
+    Client._scatter = _scatter  # type: ignore[assignment, method-assign]
 
 
 @functools.wraps(_stock_scatter)
@@ -107,13 +103,12 @@ def _shared(exchange: Exchange, named: dict[str, object]) -> dict[str, Handle]:
 
 def _has_large(data: object) -> bool:
     """Whether any of them may be worth it. Client.scatter handles other containers."""
-    if isinstance(data, (dict, list, tuple, set, frozenset)):
-        if (type(data) not in (dict, list, tuple) or
-            (type(data) is dict and not all(isinstance(key, str) for key in data))):
-            return False
-        values = list(data.values()) if isinstance(data, dict) else list(data)
+    if type(data) is dict and all(isinstance(key, str) for key in data):
+        values = list(data.values())
+    elif isinstance(data, (list, tuple)) and type(data) in (list, tuple):
+        values = list(data)
     else:
-        values = [data]
+        values = [] if isinstance(data, (dict, list, tuple, set, frozenset)) else [data]
     min_size = Settings().min_size
     return any(not isinstance(value, NEVER_SHAREABLE) and safe_sizeof(value) >= min_size
                for value in values)
@@ -128,11 +123,8 @@ def _named(data: object, hash: bool) -> tuple[dict[str, object],
     values = list(data) if isinstance(data, (list, tuple)) else [data]
     keys = [f"{type(value).__name__}-{tokenize(value) if hash else uuid.uuid4().hex}"
             for value in values]
-
-    def rebuild(placed: dict[str, object]) -> object:
-        return placed[keys[0]] if kind is None else kind(placed[key] for key in keys)
-
-    return dict(zip(keys, values)), rebuild
+    return dict(zip(keys, values)), lambda placed: (
+        placed[keys[0]] if kind is None else kind(placed[key] for key in keys))
 
 
 async def _peers(client: Client, exchange: Exchange, workers: Workers) -> list[str]:
@@ -156,55 +148,46 @@ def _scheduler(client: Client) -> Any:
     return client.scheduler
 
 
-@functools.wraps(_stock_gather)
-async def _gather(client: Client, futures: object, errors: str = "raise",
-                  direct: bool | None = None, local_worker: object = None) -> object:
-    stock = functools.partial(_stock_gather, client, futures, errors=errors, direct=direct)
-    if local_worker is not None or has_workers() or enabled() is False:
-        return await stock(local_worker=local_worker)
-    _, found = unpack_remotedata(futures, byte_keys=True)
-    states = {future.key: client.futures.get(future.key) for future in found
-              if future.client is client}
-    if data := await _guard.wait("gather", _large, client, states, errors):
-        # what it has not got, stock asks others for
-        return await stock(local_worker=SimpleNamespace(data=data))
-    return await stock()
+@functools.wraps(_stock_gather_remote)
+async def _gather_remote(client: Client, direct: bool, local_worker: bool) -> dict[str, Any]:
+    keys = client._gather_keys
+    if local_worker or has_workers() or enabled() is False or keys is None:
+        return await _stock_gather_remote(client, direct, local_worker)
+    # those who gather from here on do not wait for these
+    client._gather_keys = client._gather_future = None
+    data = await _guard.wait("gather", _large, client, keys) or {}
+    if not keys - data.keys():
+        return {"status": "OK", "data": data}
+    response = await _stock_gather_remote(_Asked(client, keys - data.keys()), direct, local_worker)
+    if response["status"] == "OK":
+        response["data"].update(data)
+    return response
 
 
-async def _large(client: Client, states: dict[Key, FutureState | None],
-                 errors: str) -> dict[Key, object]:
-    """Those values that are large and came by link; none where stock has an error to raise."""
-    waits = [asyncio.ensure_future(_finished(state, errors == "raise")) for state in states.values()
-             if state is not None]
-    try:
-        await asyncio.gather(*waits)
-    except LookupError:
-        return {}
-    finally:
-        for wait in waits:
-            wait.cancel()
-    keys = [key for key, state in states.items() if state is not None and
-            state.status == "finished" and not (isinstance(state.type, type) and issubclass(
-                state.type, (*NEVER_SHAREABLE, Actor)))]
-    if not keys:
-        return {}
-    min_size = Settings().min_size
+class _Asked:
+    """A client, of which these keys are to be gathered."""
+
+    def __init__(self, client: Client, keys: set[Key]) -> None:
+        self._client, self._gather_keys = client, keys
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._client, name)
+
+
+async def _large(client: Client, keys: set[Key]) -> dict[Key, object]:
+    """Those values that are large and came by link."""
+    wanted = [key for key in keys if (state := client.futures.get(key)) is not None and
+              not (isinstance(state.type, type) and
+                   issubclass(state.type, (*NEVER_SHAREABLE, Actor)))]
     # the scheduler is away, or has forgotten one: stock says so
     with suppress(OSError, LookupError):
-        sizes = await _scheduler(client).nbytes(keys=keys, summary=False)
-        keys = [key for key in keys if sizes[key] >= min_size]
-    if not keys:
+        sizes = await _scheduler(client).nbytes(keys=wanted, summary=False) if wanted else {}
+        min_size = Settings().min_size
+        wanted = [key for key in wanted if sizes[key] >= min_size]
+    if not wanted:
         return {}
     with _exchange(client) as exchange:
-        return await _fetch(client, exchange, keys) if exchange is not None else {}
-
-
-async def _finished(state: FutureState, wanted: bool) -> None:
-    """Until a future has an end. LookupError where it is none that is wanted."""
-    if state.status == "pending":
-        await state.wait()
-    if wanted and state.status != "finished":
-        raise LookupError
+        return await _fetch(client, exchange, wanted) if exchange is not None else {}
 
 
 async def _fetch(client: Client, exchange: Exchange, keys: list[Key]) -> dict[Key, object]:

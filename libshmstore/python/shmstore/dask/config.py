@@ -119,16 +119,13 @@ def enabled() -> bool | None:
     return None if _get("enabled") is None else _switch("enabled")
 
 
-def extend_configuration() -> None:
-    """Workers and nannies that this process starts preload the module that asks `enabled`. Dask
-    leaves our frames out of the tracebacks that it shortens, as its own."""
-    for key, item in (("distributed.worker.preload", __name__),
-                      ("distributed.nanny.preload", __name__),
-                      ("admin.traceback.shorten", r"shmstore[\\\/]dask[\\\/]")):
+def preload() -> None:
+    """Workers and nannies that this process starts preload the module that asks `enabled`."""
+    for key in ("distributed.worker.preload", "distributed.nanny.preload"):
         named = dask.config.get(key, default=None) or []
         named = [named] if isinstance(named, str) else list(named)
-        if item not in named:
-            dask.config.set({key: [*named, item]})
+        if __name__ not in named:
+            dask.config.set({key: [*named, __name__]})
 
 
 _ELSEWHERE = {  # what other systems call it: Ray, vineyard, distributed
@@ -233,7 +230,7 @@ class Fallbacks:
     it might have been shared. Of one worker or client; may be used by many threads.
 
     The same reason is logged at most once per interval, with the number of lines left out
-    meanwhile. A full partition is said once, until something could be stored again.
+    meanwhile; of a full partition not again before something could be stored.
     """
 
     def __init__(self, interval: float, who: str = "") -> None:
@@ -305,13 +302,12 @@ class Fallbacks:
         self._full = self._full_is_no_news = True
 
     def full(self, error: BaseException, key: object) -> None:
-        """The partition or the quota is full: said once, until `stored`."""
+        """The partition or the quota is full: said once, until `stored`, as `note` says it."""
         with self._lock:
             said, self._full = self._full, True
             if said:
                 self.counts["partition-full"] += 1
                 return
-            self._said.pop("partition-full", None)
         self.note("partition-full", error, key, "values stay private until there is room again")
 
     def stored(self, kind: type) -> None:

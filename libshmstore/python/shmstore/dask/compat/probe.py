@@ -65,7 +65,6 @@ HOOKS = _hooks("""
         Worker._update_metrics_received_data(start,stop,data,worker)
         get_data_from_worker(rpc,keys,worker,who)
     distributed.utils_comm: gather_from_workers(who_has,rpc,who) pack_data
-        unpack_remotedata(byte_keys)
     distributed.utils: offload
     distributed.threadpoolexecutor: ThreadPoolExecutor.submit(fn)
     distributed.worker_state_machine: ComputeTaskEvent ExecuteSuccessEvent(key,value,nbytes)
@@ -85,7 +84,7 @@ HOOKS = _hooks("""
     distributed.protocol.serialize: Serialized
     distributed.sizeof: safe_sizeof
     distributed.client: Client._scatter(data,workers,broadcast,direct,hash)
-        Client._gather(futures,errors,direct,local_worker) Client._replicate(futures,workers,n)
+        Client._gather_remote(direct,local_worker) Client._replicate(futures,workers,n)
     dask.core: istask
     dask.utils: apply key_split
 """)
