@@ -138,6 +138,8 @@ int sandbox_run(const char *mount_options, int (*body)(const char *path, void *a
 	if (pid > 0)
 		return wait_status(pid);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* When a shell ends, the kernel continues the stopped processes that it started. */
+	setsid();
 	if (unshare(CLONE_NEWNS | CLONE_NEWPID) < 0)
 		_exit(refuse("unshare (needs root)"));
 	pid = fork();
