@@ -225,8 +225,8 @@ def test_under_pressure_an_actor_goes_to_another_daemon_and_frees_its_memory(mak
     caller = a.store().actor("large")
     assert caller.call("add", 0) == (home.pid, 1)
     caller.call("fill", 60 * MIB)
+    wait_for("it is seen", lambda: private(home) > 60 * MIB)
     memory = a.daemon.admin("mem", "--daemon")["memory"]
-    assert private(home) > 60 * MIB
     calls = [caller.send("add", i) for i in range(1, N)]
     a.store("ballast").put("ballast", bytes(memory["kill"] - memory["used"] + 10 * MIB))
     assert [c.result()[1] for c in calls] == list(range(2, N + 1))
