@@ -14,7 +14,7 @@
 #include <pthread.h>
 
 #include "cleanup.h"
-#include "fairlock.h"
+#include "lightlock.h"
 
 #define SHMS_CANCEL_AS_IT_IS (-1)
 

@@ -151,6 +151,11 @@ int64_t shms_now_real_ns(void);
 uint64_t shms_now_mono_ns(void);
 /* When so many milliseconds from now are over; UINT64_MAX: never. */
 uint64_t shms_until_ns(uint64_t ms);
+/*
+ * bootclock.c: the clock that all processes of the host share, in whatever container:
+ * CLOCK_BOOTTIME of the host. Times that others read (leases, the stamps of the disk tier's
+ * accounts) are in it.
+ */
 /* Since the host was started. */
 uint64_t shms_now_boot_ms(void);
 uint64_t shms_now_boot_ns(void);

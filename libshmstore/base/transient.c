@@ -31,8 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fairlock.h"
 #include "hugemap.h"
+#include "lightlock.h"
 #include "sys.h"
 
 /* descriptors of higher numbers are not noted; the kernel's default limit is this one */

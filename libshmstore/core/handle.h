@@ -14,7 +14,6 @@
 #include "opened.h"
 #include "packed.h"
 #include "recycle.h"
-#include "request.h"
 #include "running.h"
 
 struct shms_handle {

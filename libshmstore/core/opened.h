@@ -18,7 +18,6 @@
 #include <sys/types.h>
 
 #include "fairlock.h"
-#include "lightlock.h"
 #include "page.h"
 #include "partition.h"
 

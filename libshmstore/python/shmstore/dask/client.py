@@ -105,7 +105,7 @@ def _has_large(data: object) -> bool:
     """Whether any of them may be worth it. Client.scatter handles other containers."""
     if type(data) is dict and all(isinstance(key, str) for key in data):
         values = list(data.values())
-    elif isinstance(data, (list, tuple)) and type(data) in (list, tuple):
+    elif type(data) is list or type(data) is tuple:
         values = list(data)
     else:
         values = [] if isinstance(data, (dict, list, tuple, set, frozenset)) else [data]
