@@ -41,7 +41,7 @@
 #include "enginejob.h"
 
 #define THREADS_MAX  64u
-#define ALONE_UNITS  24u /* of an engine without threads; what is not used is never touched */
+#define ALONE_UNITS  12u /* of an engine without threads: two frames; more makes it no faster */
 #define THREAD_UNITS 16u /* more for each thread: a frame that is packed, and one that is written */
 /* jobs of one frame without a wait between them, before io_uring is worth its while */
 #define PLAIN_JOBS   3u
@@ -267,6 +267,4 @@ void shms_engine_drain(struct shms_engine *e)
 		settle(e);
 	}
 	e->n_since_drain = 0;
-	if (!e->crew)
-		shms_arena_rest(&e->arena);
 }

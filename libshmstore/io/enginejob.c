@@ -25,8 +25,6 @@
  */
 
 #define PAGE 4096u
-/* what one frame takes stays, so that objects one at a time cost no page faults */
-#define REST (8 * SHMS_ARENA_UNIT)
 
 static unsigned units_of(size_t size)
 {
@@ -75,8 +73,6 @@ void *shms_arena_take(struct shms_arena *a, size_t size)
 		if (a->taken & mask_of(first, n))
 			continue;
 		a->taken |= mask_of(first, n);
-		if (a->touched < (first + n) * SHMS_ARENA_UNIT)
-			a->touched = (first + n) * SHMS_ARENA_UNIT;
 		return a->memory + first * SHMS_ARENA_UNIT;
 	}
 	return NULL;
@@ -99,16 +95,6 @@ void shms_arena_give(struct shms_arena *a, const void *bytes, size_t size)
 void shms_arena_trim(struct shms_arena *a, const void *bytes, size_t before, size_t size)
 {
 	free_units(a, bytes, units_of(size), units_of(before) - units_of(size));
-}
-
-void shms_arena_rest(struct shms_arena *a)
-{
-	if (a->taken || a->touched <= REST)
-		return;
-	/* The kernel takes the pages when it wants some; until then they are as they were, and
-	 * cost nothing to use again. */
-	madvise(a->memory + REST, a->touched - REST, MADV_FREE);
-	a->touched = REST;
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */

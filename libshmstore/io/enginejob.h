@@ -24,7 +24,6 @@ struct shms_arena {
 	unsigned char *memory; /* NULL: none */
 	size_t size;           /* bytes */
 	uint64_t taken;        /* a bit for each unit */
-	size_t touched;        /* bytes from the begin that may be in memory */
 };
 
 /* n_units up to SHMS_ARENA_UNITS. touched: all of it is about to be used, else it should cost
@@ -42,8 +41,6 @@ void *shms_arena_take(struct shms_arena *a, size_t size);
 void shms_arena_give(struct shms_arena *a, const void *bytes, size_t size);
 /* Keeps the first size bytes of what was taken with before. */
 void shms_arena_trim(struct shms_arena *a, const void *bytes, size_t before, size_t size);
-/* Nothing is taken: all but a little may be had by others who need memory. */
-void shms_arena_rest(struct shms_arena *a);
 
 /* Worker threads that take tasks in order and hand them back as they are done. The
  * caller is one thread at a time. */

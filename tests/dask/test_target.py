@@ -13,6 +13,8 @@ from conftest import PREFIX
 from tasks import MIB
 from together import together
 
+from shmstore.dask.residence import SharedBuffer
+
 N, SIZE, LIMIT = 12, 4 * MIB, 64 * MIB
 TARGET = 0.25  # of it: four values and no more
 SETTINGS = {"distributed.worker.memory.target": TARGET, "distributed.worker.memory.spill": False,
@@ -97,3 +99,34 @@ def test_more_than_the_target_that_cannot_be_pickled_is_an_error_of_its_task(pla
 
     together(place, job, n=1, memory_limit=LIMIT,
              settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+
+
+@pytest.mark.parametrize("way", ["made", "fetched"])
+def test_values_leave_where_other_memory_brings_the_process_to_its_limit(place, way, monkeypatch):
+    """Stock looks at the memory of the process five times a second: that is too late for large
+    values that come faster, though they add up to less than the target."""
+    base, peak, store = LIMIT * 6 // 10, 0, SharedBuffer.__setitem__
+
+    def store_and_look(data, key, value):
+        nonlocal peak
+        store(data, key, value)
+        if data is watched and key.startswith("x"):
+            peak = max(peak, base + data.fast.total_weight)
+
+    async def job(client, a, b):
+        nonlocal watched
+        watched = b.data
+        for worker in (a, b):
+            worker.periodic_callbacks["memory_monitor"].stop()
+            worker.monitor.get_process_memory = lambda: base + b.data.fast.total_weight
+        parts = [client.submit(tasks.make, i, SIZE, key=f"x{i}",
+                               workers=[(b if way == "made" else a).address]) for i in range(8)]
+        firsts = client.submit(lambda *values: [v[0] for v in values], *parts, workers=[b.address])
+        assert await firsts == [tasks.make(i, SIZE)[0] for i in range(8)]
+        assert LIMIT * 0.7 < peak <= LIMIT * 0.7 + SIZE
+
+    watched = None
+    monkeypatch.setattr(SharedBuffer, "__setitem__", store_and_look)
+    # as where the partition is full: values go over the network, and to the disk
+    together(place, job, memory_limit=LIMIT, settings={
+        f"{PREFIX}.min-size": "1 GiB", "distributed.worker.memory.pause": False})

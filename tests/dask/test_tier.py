@@ -8,10 +8,13 @@ import os
 import pathlib
 import shutil
 import tempfile
+import threading
+import time
 
 import pytest
 import tasks
 from conftest import PREFIX, Place, cluster, fallbacks, on_workers, wait_until, workers
+from distributed import wait
 from tasks import MIB
 
 import shmstore
@@ -121,6 +124,36 @@ def test_values_of_stock_kinds_spill_as_on_stock(small, disk):
 
 def _text(i):
     return (str(i) * SIZE,)
+
+
+def growth_while_room_is_made(worker):
+    """(objects moved out, bytes by which private memory grew meanwhile at most): a look
+    twice a millisecond."""
+    before, most, ended = tasks.private_bytes(worker), 0, threading.Event()
+
+    def watch():
+        nonlocal most
+        while not ended.is_set():
+            most = max(most, tasks.private_bytes(worker) - before)
+            time.sleep(0.0005)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    worker._tier._watermarks = 1, 1
+    worker._tier._evict_once()
+    ended.set()
+    watcher.join()
+    return worker._exchange.partition.tier().n_demoted, most
+
+
+def test_room_is_made_without_taking_much_of_a_workers_limit(small, disk):
+    with cluster(small, 1, settings={f"{PREFIX}.tier.path": disk, f"{PREFIX}.share": "eager",
+                                     f"{PREFIX}.tier.high": 1.0}) as client:
+        chunks = make_all(client, 5)
+        wait(chunks)
+        on_workers(client, lambda worker: worker.data.unmap_idle())
+        ((moved, grown),) = on_workers(client, growth_while_room_is_made).values()
+        assert moved == 5 and grown < 16 * MIB
 
 
 # -- the event loop

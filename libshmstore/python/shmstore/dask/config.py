@@ -15,6 +15,7 @@ import errno
 import fcntl
 import gc
 import logging
+import math
 import os
 import resource
 import sys
@@ -230,7 +231,7 @@ class Fallbacks:
     it might have been shared. Of one worker or client; may be used by many threads.
 
     The same reason is logged at most once per interval, with the number of lines left out
-    meanwhile; of a full partition not again before something could be stored.
+    meanwhile.
     """
 
     def __init__(self, interval: float, who: str = "") -> None:
@@ -240,7 +241,6 @@ class Fallbacks:
         self._lock = threading.Lock()
         self._said: dict[str, float] = {}
         self._left_out: Counter[str] = Counter()
-        self._full = self._full_is_no_news = False
         self._unshared: dict[type, str] = {}  # why
         self._kept: dict[str, list[int]] = {}  # why -> values, bytes
         self._shared: set[type] = set()
@@ -298,21 +298,11 @@ class Fallbacks:
             return {why: list(counts) for why, counts in self._kept.items()}
 
     def full_is_no_news(self) -> None:
-        """A full partition is counted, and not said any more."""
-        self._full = self._full_is_no_news = True
-
-    def full(self, error: BaseException, key: object) -> None:
-        """The partition or the quota is full: said once, until `stored`, as `note` says it."""
-        with self._lock:
-            said, self._full = self._full, True
-            if said:
-                self.counts["partition-full"] += 1
-                return
-        self.note("partition-full", error, key, "values stay private until there is room again")
+        """A full partition is counted, and not said."""
+        self._said["partition-full"] = math.inf
 
     def stored(self, kind: type) -> None:
-        """A value of that type could be stored: a partition that fills up from here on is news."""
-        self._full = self._full_is_no_news
+        """A value of that type could be stored."""
         self._shared.add(kind)
 
     def private_types(self) -> list[str]:

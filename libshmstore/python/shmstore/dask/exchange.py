@@ -448,7 +448,7 @@ class Exchange:
         if not (wait and self.tiered):
             return False
         try:
-            return self.partition.evict(bytes=over, threads=1, wait=True).done
+            return self.partition.evict(bytes=over, wait=True).done
         except (OSError, ValueError):  # all is in use, or the disk is full
             return False
 
@@ -558,7 +558,8 @@ class Exchange:
         self.fallbacks.kept(nbytes, why=_FULL if full else "the put failed: see the worker's log")
         if full:
             self._full_until = time.monotonic() + _FULL_PAUSE
-            self.fallbacks.full(e, key)
+            self.fallbacks.note("partition-full", e, key,
+                                "values stay private until there is room again")
         else:
             self.fallbacks.note("put-failed", e, key, "kept private")
 

@@ -31,7 +31,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -46,7 +46,6 @@ from .memory import Bound
 from .residence import SharedBuffer
 
 if TYPE_CHECKING:
-    from .compat.worker import Key
     from .worker import Worker
 
 _LOOK = 0.5  # seconds between two looks at the partition where nobody reports that it grew
@@ -54,6 +53,7 @@ _AGAIN = 5.0  # seconds until a tier that failed, or a full disk, is tried again
 _EASE = 2.0  # seconds for which memory was not short, after which it is not expected to be
 _SOON = 0.02  # seconds until the thread looks again where more is to be freed
 _DIRECTORY = "shmstore-tier"
+_LARGE = 1 << 20  # bytes of a value for which process memory is looked at
 _TINY = 64 << 20  # bytes of a partition, and ...
 # ... one part in so many of what a worker may keep privately, below which what came into it
 # would go to the disk at once
@@ -137,8 +137,7 @@ class Tier:
         tier.exchange.tiered = True
         tier.exchange.room.limit_workers(  # type: ignore[union-attr]
             int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0)))
-        tier.settling = Settling(residence, partial(worker._export, spill=True),
-                                 lambda: worker.status == Status.paused, worker.digest_metric)
+        tier.settling = Settling(worker, residence)
         residence.use(tier, worker._pending)
         tier.inputs = Inputs(tier.exchange, residence, tier, worker.state)
         tier._under_pressure = partial(worker.loop.add_callback, tier.inputs.relieve)
@@ -338,7 +337,7 @@ class Tier:
     def _evict_once(self) -> float:
         """Down to the low watermark. Seconds until it is to be tried again."""
         try:
-            self.exchange.partition.evict(to=max(0, self.low), threads=1, wait=True,
+            self.exchange.partition.evict(to=max(1, self.low), wait=True,
                                           progress=lambda _: self._closing.is_set())
         except (OSError, ValueError) as e:
             report = getattr(e, "report", None)
@@ -368,26 +367,15 @@ def _start_threads(pool: ThreadPoolExecutor, n: int) -> None:
 
 
 class Settling:
-    """Of one worker's event loop.
-
-    export   puts the private value of a key into the partition, if it can
-    paused   whether the worker is: process memory is near its limit
-    digest   the worker's digest_metric: what stock says of a slow write when a value is stored is
-             said here, where it is written
-    """
+    """Of one worker's event loop."""
 
     SLOW = 0.005  # seconds, from which on stock says it
     STUCK = 0.3  # seconds in which a pass should have got something out
     EPISODE = 1.0  # seconds after which a new shortage is another one
 
-    def __init__(
-        self, residence: SharedBuffer, export: Callable[[list[Key]], Awaitable[object]],
-        paused: Callable[[], bool], digest: Callable[[str, float], None],
-    ) -> None:
+    def __init__(self, worker: Worker, residence: SharedBuffer) -> None:
         self.residence = residence
-        self._export = export
-        self._paused = paused
-        self._digest = digest
+        self._worker = worker
         self._lock = asyncio.Lock()
         self._pass: asyncio.Task[None] | None = None
         self._wanted = 0  # values to move whatever the target says: process memory is short
@@ -407,14 +395,17 @@ class Settling:
             self._waited_from = now
         self._urged = now
         self.start()
-        return not self._paused() and now - self._waited_from < self.STUCK
+        return self._worker.status != Status.paused and now - self._waited_from < self.STUCK
 
     def close(self) -> None:
         if self._pass is not None:
             self._pass.cancel()
 
     async def room(self, nbytes: int) -> None:
-        """Until nbytes more are below the target, or nothing can leave."""
+        """Until nbytes more, which are in process memory already, are below the target, or nothing
+        can leave. Of large values several come between two of stock's looks at process memory."""
+        if nbytes >= _LARGE and self._short():
+            self._wanted = max(1, self._wanted)
         if not self.residence.over(nbytes) and not self._wanted:
             return
         async with self._lock:
@@ -444,16 +435,23 @@ class Settling:
         if self.residence.tier is not None:
             # so that memory never has both, what leaves and what makes room for it
             await self.residence.tier.below_low()
-        await self._export([key])
+        await self._worker._export([key], spill=True)
         if key in self.residence.fast and self.residence.private(key) is not None:
             return self._spill_one(to_disk=True)  # there is no room for it
         self._waited_from = time.monotonic()
         return True  # it has gone, or is known not to be shareable and spills the next time round
 
+    def _short(self) -> bool:
+        """Whether process memory is where stock's next look would have values leave it, whatever
+        they add up to."""
+        manager = self._worker.memory_manager
+        most = (manager.memory_spill_fraction or 0) * (manager.memory_limit or 0)
+        return 0 < most < self._worker.monitor.get_process_memory()
+
     def _spill_one(self, to_disk: bool = False) -> bool:
         started = time.monotonic()
         spilled = (self.residence.evict_to_disk() if to_disk else self.residence.evict()) != -1
         duration = time.monotonic() - started
-        if spilled and duration > self.SLOW:
-            self._digest("disk-write-target-duration", duration)
+        if spilled and duration > self.SLOW:  # as stock says it where a value is stored
+            self._worker.digest_metric("disk-write-target-duration", duration)
         return spilled

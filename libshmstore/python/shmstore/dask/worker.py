@@ -494,10 +494,14 @@ class Worker(distributed.Worker):
         # Without room, as on stock.
         async with self._room(f"gather from {worker}", private=private):
             event = await ask(to_gather)
-        if (not isinstance(event, GatherDepSuccessEvent) or
-            not any(isinstance(value, Handle) for value in event.data.values())):
+        if not isinstance(event, GatherDepSuccessEvent):
             return event
         data: dict[Key, object] = event.data
+        handles = [isinstance(value, Handle) for value in data.values()]
+        if self._tier is not None and not all(handles):
+            await self._guard.wait("room", self._tier.settling.room, total_nbytes)
+        if not any(handles):
+            return event
         if not self._at_ease():
             await self._guard.wait("adopt", offload, self._exchange.adopt_all, data)
         if missing := self._adopt(data):
