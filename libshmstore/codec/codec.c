@@ -36,8 +36,7 @@ struct shms_codec_context {
 	ZSTD_DCtx *d;
 	enum shms_codec last; /* that was chosen, if last_ratio: the best it had */
 	size_t last_ratio;
-	unsigned char planes[SHMS_CODEC_PIECE + 1]; /* and which of them are of bits: none */
-	unsigned char scratch[SHMS_PLANE_MAX];
+	unsigned char planes[SHMS_CODEC_PIECE + 1]; /* and a byte that is 0 */
 	unsigned char out[ZSTD_COMPRESSBOUND(SHMS_CODEC_SAMPLE)];
 };
 
@@ -247,9 +246,7 @@ static int unpack_planes(struct shms_codec_context *c, struct shms_codec_unpacki
 	       size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
 	size_t stored = unpack_frames(c, at, u->size - u->used, size + 1);
 
-	if (!stored)
-		return -EBADMSG;
-	if (shms_planes_from_bits(kind, c->planes, size, c->planes[size], c->scratch) < 0)
+	if (!stored || c->planes[size])
 		return -EBADMSG;
 	shms_planes_join(kind, c->planes, size, (char *)u->out + u->unpacked);
 	u->used += stored;

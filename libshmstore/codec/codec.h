@@ -66,8 +66,6 @@ int shms_codec_unpack(struct shms_codec_context *c, struct shms_codec_unpacking 
  * and back. Pure.
  */
 
-#define SHMS_PLANE_MAX ((size_t)65536) /* bytes of a plane that can be planes of bits */
-
 struct shms_planes {
 	unsigned width; /* bytes of a word: 4 or 8 */
 	bool delta;     /* the differences of neighbouring words instead of the words */
@@ -78,13 +76,6 @@ size_t shms_planes_size(struct shms_planes p, size_t size);
 /* size bytes in, as many out; they do not overlap. Words beyond a multiple of eight are copied. */
 void shms_planes_split(struct shms_planes p, const void *words, size_t size, void *planes);
 void shms_planes_join(struct shms_planes p, const void *planes, size_t size, void *words);
-/*
- * Version 0.1 wrote a plane in which few bits vary as eight planes of bits; which: a bit for each
- * such plane, the first one lowest. Turns them back into bytes, in place. scratch: room for
- * SHMS_PLANE_MAX bytes. 0, -EBADMSG: no such planes.
- */
-int shms_planes_from_bits(struct shms_planes p, void *planes, size_t size, uint8_t which,
-			  void *scratch);
 
 /*
  * tierframe.c: what a processor does with one frame between memory and disk: copies, hashes, packs

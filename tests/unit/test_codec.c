@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
+#include <zstd.h>
 
 #include "codec.h"
 #include "scratch.h"
@@ -410,34 +411,21 @@ Test(planes, join_undoes_split_at_any_size)
 	}
 }
 
-/* Plane 1 as version 0.1 wrote it. */
-Test(planes, of_bits_are_read)
+/* Version 0.1 said by the byte behind them which planes are of bits. */
+Test(codec, planes_of_bits_are_damage)
 {
-	unsigned char planes[8 * 128], was[sizeof(planes)], scratch[SHMS_PLANE_MAX];
+	unsigned char planes[8 * 128 + 1];
 
 	pattern_fill(planes, sizeof(planes), 1);
-	memcpy(was, planes, sizeof(was));
-	memset(planes + 128, 0, 128);
-	for (size_t i = 0; i < 128; i++)
-		for (unsigned bit = 0; bit < 8; bit++)
-			planes[128 + bit * 16 + i / 8] |=
-				(unsigned char)((was[128 + i] >> bit & 1) << i % 8);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){8, false}, planes, sizeof(planes),
-					   2, scratch),
-		     0);
-	cr_assert(memcmp(planes, was, sizeof(was)) == 0);
-}
+	for (unsigned char which = 0; which < 3; which++) {
+		struct shms_codec_unpacking u = {.codec = SHMS_CODEC_ZSTD_WORDS8,
+						 .stored = packed,
+						 .out = back,
+						 .original = sizeof(planes) - 1};
 
-Test(planes, that_are_not_there_are_refused)
-{
-	unsigned char planes[4 * 128], scratch[SHMS_PLANE_MAX];
-
-	pattern_fill(planes, sizeof(planes), 1);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, sizeof(planes),
-					   0x10, scratch),
-		     -EBADMSG);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, 100, 1, scratch),
-		     -EBADMSG);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, 100, 0, scratch),
-		     0);
+		planes[sizeof(planes) - 1] = which;
+		u.size = ZSTD_compress(packed, FRAME, planes, sizeof(planes), 1);
+		cr_assert_not(ZSTD_isError(u.size));
+		cr_assert_eq(shms_codec_unpack(codec, &u), which ? -EBADMSG : 0);
+	}
 }
