@@ -10,6 +10,7 @@ import pytest
 import tasks
 import zict
 from conftest import PREFIX
+from distributed import wait
 from tasks import MIB
 from together import together
 
@@ -130,3 +131,19 @@ def test_values_leave_where_other_memory_brings_the_process_to_its_limit(place, 
     # as where the partition is full: values go over the network, and to the disk
     together(place, job, memory_limit=LIMIT, settings={
         f"{PREFIX}.min-size": "1 GiB", "distributed.worker.memory.pause": False})
+
+
+def test_links_beside_a_small_value_move_nothing_out(place):
+    async def job(client, a, b):
+        mine = [client.submit(tasks.make, i, SIZE, key=f"mine{i}", workers=[b.address])
+                for i in range(3)]
+        await wait(mine)
+        links = [client.submit(tasks.make, i, SIZE, key=f"x{i}", workers=[a.address])
+                 for i in range(6)]
+        small = client.submit(int, 5, key="small", workers=[a.address])
+        total = client.submit(lambda *values: len(values), *links, small, workers=[b.address])
+        assert await total == 7
+        assert all(future.key in b.data.fast for future in mine)
+
+    together(place, job, memory_limit=LIMIT,
+             settings={**SETTINGS, "distributed.worker.memory.transfer": False})

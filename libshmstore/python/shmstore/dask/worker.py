@@ -497,10 +497,11 @@ class Worker(distributed.Worker):
         if not isinstance(event, GatherDepSuccessEvent):
             return event
         data: dict[Key, object] = event.data
-        handles = [isinstance(value, Handle) for value in data.values()]
-        if self._tier is not None and not all(handles):
-            await self._guard.wait("room", self._tier.settling.room, total_nbytes)
-        if not any(handles):
+        sent = [key for key, value in data.items() if not isinstance(value, Handle)]
+        if self._tier is not None and sent:
+            nbytes = sum(ts.get_nbytes() for key in sent if (ts := self.state.tasks.get(key)))
+            await self._guard.wait("room", self._tier.settling.room, nbytes)
+        if len(sent) == len(data):
             return event
         if not self._at_ease():
             await self._guard.wait("adopt", offload, self._exchange.adopt_all, data)
