@@ -442,8 +442,7 @@ class Settling:
         return True  # it has gone, or is known not to be shareable and spills the next time round
 
     def _short(self) -> bool:
-        """Whether process memory is where stock's next look would have values leave it, whatever
-        they add up to."""
+        """Whether stock's next look at process memory would have values leave it."""
         manager = self._worker.memory_manager
         most = (manager.memory_spill_fraction or 0) * (manager.memory_limit or 0)
         return 0 < most < self._worker.monitor.get_process_memory()
