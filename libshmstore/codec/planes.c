@@ -39,8 +39,9 @@ static inline void transpose(uint64_t x[GROUP])
 
 /* n words in planes of n bytes. keep: all bits for differences, 0 for the words; bytes that a word
  * has not are not stored. width is a constant where this is inlined. */
-static inline __attribute__((always_inline)) void
-split(const unsigned char *words, size_t n, unsigned width, uint64_t keep, unsigned char *planes)
+static inline __attribute__((always_inline)) void split(const unsigned char *words, size_t n,
+							unsigned width, uint64_t keep,
+							unsigned char *planes)
 {
 	uint64_t before = 0;
 
@@ -60,8 +61,9 @@ split(const unsigned char *words, size_t n, unsigned width, uint64_t keep, unsig
 	}
 }
 
-static inline __attribute__((always_inline)) void
-join(const unsigned char *planes, size_t n, unsigned width, uint64_t keep, unsigned char *words)
+static inline __attribute__((always_inline)) void join(const unsigned char *planes, size_t n,
+						       unsigned width, uint64_t keep,
+						       unsigned char *words)
 {
 	uint64_t word = 0;
 
@@ -88,10 +90,7 @@ void shms_planes_split(struct shms_planes p, const void *words, size_t size, voi
 	size_t n = shms_planes_size(p, size), whole = n * p.width;
 	uint64_t keep = p.delta ? UINT64_MAX : 0;
 
-	if (p.width == 8)
-		split(words, n, 8, keep, planes);
-	else
-		split(words, n, 4, keep, planes);
+	p.width == 8 ? split(words, n, 8, keep, planes) : split(words, n, 4, keep, planes);
 	memcpy((unsigned char *)planes + whole, (const unsigned char *)words + whole, size - whole);
 }
 
@@ -100,9 +99,6 @@ void shms_planes_join(struct shms_planes p, const void *planes, size_t size, voi
 	size_t n = shms_planes_size(p, size), whole = n * p.width;
 	uint64_t keep = p.delta ? UINT64_MAX : 0;
 
-	if (p.width == 8)
-		join(planes, n, 8, keep, words);
-	else
-		join(planes, n, 4, keep, words);
+	p.width == 8 ? join(planes, n, 8, keep, words) : join(planes, n, 4, keep, words);
 	memcpy((unsigned char *)words + whole, (const unsigned char *)planes + whole, size - whole);
 }

@@ -17,6 +17,7 @@ import pytest
 import tasks
 from conftest import PREFIX, Place, cluster, on_workers, wait_until, workers
 from distributed import wait
+from distributed.core import Status
 from distributed.spill import Slow
 from tasks import MIB
 
@@ -174,9 +175,19 @@ def test_private_values_leave_when_the_partition_takes_none(client):
     all_gone(client)
 
 
+class _Paused:
+    status = Status.paused
+
+    def __init__(self, worker):
+        self._worker = worker
+
+    def __getattr__(self, name):
+        return getattr(self._worker, name)
+
+
 async def _press(dask_worker):
     data, exchange, settling = dask_worker.data, dask_worker._exchange, dask_worker._tier.settling
-    gate, put, paused = threading.Event(), exchange.put, settling._paused
+    gate, put = threading.Event(), exchange.put
 
     def put_late(*args, **kwargs):
         gate.wait(60)
@@ -190,13 +201,13 @@ async def _press(dask_worker):
             await asyncio.sleep(0.02)
         found["later"], found["pending"] = weight // SIZE, len(dask_worker._pending)
         found["right one"] = len(data.fast) == 2 and set(dask_worker._pending) < set(data.fast)
-        settling._paused = lambda: True
+        settling._worker = _Paused(dask_worker)
         settling._urged = 0.0  # another shortage
         found["paused"] = data.evict() // SIZE
         return found
     finally:
         gate.set()
-        exchange.put, settling._paused = put, paused
+        exchange.put, settling._worker = put, dask_worker
 
 
 def test_what_is_stored_does_not_wait_for_what_is_given_back(client):
