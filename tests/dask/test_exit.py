@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import tasks
 from conftest import HERE, wait_until
+from distributed import Status
 from together import together
+
+from shmstore.dask.tier import Tier
 
 SCRIPT = """
 import atexit, sys, time
@@ -107,3 +112,29 @@ def test_a_closed_worker_keeps_no_descriptor(place):
         together(place, job)
     finally:
         gc.enable()
+
+
+def test_a_worker_that_two_close_ends_once(place, monkeypatch):
+    """Its program and its lost connection, for example: whoever closes it waits for the end, and
+    nothing goes on after that."""
+    ends = []
+    withdraw = Tier.withdraw
+
+    def slow(tier):
+        ends.append("begins")
+        time.sleep(0.2)
+        withdraw(tier)
+        ends.append("ends")
+
+    async def job(client, a, b):
+        closing = asyncio.ensure_future(a.close())
+        while "begins" not in ends:
+            await asyncio.sleep(0.01)
+        assert a.status is Status.closed
+        await a.close()
+        assert ends == ["begins", "ends"]
+        await closing
+
+    monkeypatch.setattr(Tier, "withdraw", slow)
+    together(place, job)
+    assert ends == 2 * ["begins", "ends"]  # of both workers

@@ -21,6 +21,7 @@ from together import together
 
 from shmstore.dask.config import Fallbacks, Guard, offload
 from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs, Needs
+from shmstore.dask.memory import Bound
 from shmstore.dask.tier import Tier
 
 
@@ -145,10 +146,10 @@ def test_memory_is_at_ease_when_it_was_not_short_for_a_while(place):
 
     async def job(client, a, b):
         tier, used = a._tier, [0]
-        tier.used = lambda: used[0]
-        assert tier.at_ease()
+        tier._bounds = lambda: [Bound(100 * MIB, used[0])]
+        assert tier.at_ease() and tier.spare() == tier.low
         used[0] = tier.low + 1
-        assert not tier.at_ease() and tier.pressed()
+        assert not tier.at_ease() and tier.pressed() and tier.spare() == -1
         used[0] = 0
         assert not tier.at_ease() and not tier.pressed()
         tier._pressed_at -= 10
@@ -260,15 +261,15 @@ def test_the_last_reference_to_a_map_goes_in_the_thread(place, let_go):
         del value
         found = []
 
-        def dispose(values):
-            thread = threading.Thread(target=values.clear)
+        def later(function, *args):
+            thread = threading.Thread(target=function, args=args)
             thread.start()
             thread.join()
             found.append(gone() is None)
 
-        b._tier.dispose = dispose
+        b._tier.later = b._exchange.later = later
         let_go(b.data, entry)
-        assert found == [True]
+        assert found[0] is True
 
     together(place, job)
 

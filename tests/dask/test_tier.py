@@ -19,6 +19,7 @@ from tasks import MIB
 
 import shmstore
 from shmstore.dask import exchange
+from shmstore.dask.handle import Handle
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a small tmpfs")
 
@@ -172,10 +173,50 @@ def test_nothing_large_is_mapped_stored_or_deleted_on_the_event_loop(small, disk
         for calls in on_workers(client, _calls).values():
             assert {name: on_loop for name, (on_loop, _) in calls.items()} == {
                 name: 0 for name in calls}
-            assert calls["map"][1] > N and calls["drop"][1] > 0
+            assert calls["map"][1] > N and calls["delete"][1] > 0
         for name, least in (("put", N), ("handoff", 1), ("adopt", 1)):
             assert sum(calls[name][1]
                        for calls in on_workers(client, _calls).values()) >= least, name
+
+
+@pytest.mark.parametrize("unwanted", ["handle", "key", "result"])
+def test_an_object_that_nobody_wants_is_deleted_beside_the_event_loop(small, disk, unwanted):
+    """A handle that nobody takes; a value whose key went while it was stored; one whose waiting
+    task was cancelled."""
+    with tiered(small, disk, n=1) as client:
+        for where in client.run(_delete_unwanted, unwanted).values():
+            assert where == [False]
+        assert small.partition.usage().n_objects == 0
+
+
+async def _delete_unwanted(unwanted, dask_worker):
+    import asyncio
+    import threading
+
+    exchange, data = dask_worker._exchange, dask_worker.data
+    delete, loop_thread, where = exchange.delete, threading.get_ident(), []
+
+    def watched(entry):
+        delete(entry)
+        where.append(threading.get_ident() == loop_thread)
+
+    exchange.delete = watched
+    dask_worker._tier.at_ease = lambda: False  # else it is stored at once
+    try:
+        value = tasks.make(1, SIZE)
+        putting = asyncio.ensure_future(dask_worker._put("x", value, SIZE))
+        if unwanted == "result":
+            await asyncio.sleep(0)
+            putting.cancel()
+        elif unwanted == "key":
+            data.commit("x", value, await putting)
+        else:
+            Handle.of(exchange, await putting)
+        while not where:
+            await asyncio.sleep(0.01)
+    finally:
+        del exchange.delete
+    return where
 
 
 def _watch_calls(worker):
@@ -183,7 +224,7 @@ def _watch_calls(worker):
     import threading
 
     loop_thread = threading.get_ident()
-    worker.calls = {name: [0, 0] for name in ("map", "put", "drop", "handoff", "adopt")}
+    worker.calls = {name: [0, 0] for name in ("map", "put", "delete", "handoff", "adopt")}
     # what was last answered to whoever calls
     eased = contextvars.ContextVar("eased", default=False)
     at_ease = worker._tier.at_ease

@@ -171,14 +171,14 @@ def test_a_put_that_is_cancelled_leaves_no_object(place, tier, monkeypatch):
         exporting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await exporting
-        done = asyncio.Event()
-        drop = a._exchange.drop
+        done, loop = asyncio.Event(), asyncio.get_running_loop()
+        delete = a._exchange.delete
 
-        def dropped(entry: Entry) -> None:
-            drop(entry)
-            done.set()
+        def deleted(entry: Entry) -> None:
+            delete(entry)
+            loop.call_soon_threadsafe(done.set)
 
-        monkeypatch.setattr(a._exchange, "drop", dropped)
+        monkeypatch.setattr(a._exchange, "delete", deleted)
         go_on.set()
         await asyncio.wait_for(done.wait(), 20)
         assert place.partition.usage().n_objects == 0

@@ -264,6 +264,16 @@ def test_evict_frees_what_was_asked_for(tiered):
     assert all((tiered[f"k{i}"] == noise(i)).all() for i in range(8))
 
 
+def test_evict_to_nothing_moves_all(tiered):
+    for i in range(4):
+        tiered[f"k{i}"] = noise(i)
+    with pytest.raises(shmstore.Error) as caught:
+        tiered.partition.evict(to=0, wait=True)
+    assert caught.value.errno == errno.ENOSPC, "the partition's own pages stay"
+    assert caught.value.report.n_objects == 4
+    assert {tiered.locate(f"k{i}") for i in range(4)} == {"tier"}
+
+
 def test_evict_that_cannot_says_what_it_did(tiered):
     tiered["x"] = noise(1)
     tiered.put("pinned", noise(2), pin=True)

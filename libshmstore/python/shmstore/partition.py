@@ -192,7 +192,7 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
     def evict(
         self,
         bytes: int = 0,
-        to: int = 0,
+        to: int | None = None,
         watermarks: bool = False,
         threads: int = 0,
         background: bool = False,
@@ -204,11 +204,10 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
         at any time; one at a time does.
 
         bytes       to free at least; or
-        to          down to so many bytes used of the partition; or
+        to          down to so many bytes used of it; 0: all leaves, and ENOSPC is raised; or
         watermarks  nothing below the tier's high watermark; above it, down to the low one.
         threads     that it may start, and ends before it returns. background: at idle priority.
-        wait        where another eviction runs: wait for it; else a report with
-                    done False is returned at once.
+        wait        for another eviction that runs; else a report with done False comes at once.
         progress    called with an EvictReport now and then; a true result ends the eviction.
         user        root: whose objects, by user id; None: everybody's.
 
@@ -218,7 +217,8 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
         callback = None if progress is None else lambda fields: progress(EvictReport._make(fields))
         done: list[tuple[object, ...]] = []
         try:
-            self._evict(bytes, to, watermarks, threads, background, wait, callback, user, done)
+            self._evict(bytes, 0 if to is None else max(1, to), watermarks, threads, background,
+                        wait, callback, user, done)
         except Error as error:
             if done:
                 error.report = EvictReport._make(done[0])  # type: ignore[attr-defined]

@@ -138,7 +138,8 @@ class Exchange:
         self._books = (0.0, Books(0, 0))  # valid until
         self.maps = Maps()
         self._peers: dict[str, tuple[float, bool]] = {}  # by address: valid until, the answer
-        self.tiered = False  #: objects may lie in the partition's disk tier
+        #: function(*args) in a thread, of a worker whose objects may lie in a disk tier
+        self.later: Callable[..., object] | None = None
         self.room: Room | None = None  #: a worker's
 
     def close(self) -> None:
@@ -371,7 +372,15 @@ class Exchange:
             return self._load(entry, reader)
 
     def drop(self, entry: Entry) -> None:
-        """Gives a name up. Mapped values stay."""
+        """Gives a name up, with a disk tier in a thread: deleting a large object takes its time.
+        Mapped values stay."""
+        if self.later is None:
+            self.delete(entry)
+        else:
+            self.later(self.delete, entry)
+
+    def delete(self, entry: Entry) -> None:
+        """Gives a name up, here and now."""
         entry.value = None
         entry.dropped = True
         try:
@@ -423,7 +432,7 @@ class Exchange:
 
     def books(self) -> Books:
         """Our share of our objects' memory. With a disk tier: as `look` saw it last."""
-        if not self.tiered:
+        if self.later is None:
             self.look()
         return self._books[1]
 
@@ -445,7 +454,7 @@ class Exchange:
         over = max((bound.used + nbytes - bound.size for bound in self.bounds()[1:]), default=0)
         if over <= 0:
             return True
-        if not (wait and self.tiered):
+        if not wait or self.later is None:
             return False
         try:
             return self.partition.evict(bytes=over, wait=True).done
@@ -524,7 +533,7 @@ class Exchange:
     def _store(self, name: str, header: bytes, buffers: list[pickle.PickleBuffer],
                wait: bool) -> None:
         """put_buffers. Gives the disk tier a moment to make room: others let go of maps."""
-        patience = time.monotonic() + (_ROOM_PATIENCE if wait and self.tiered else 0)
+        patience = time.monotonic() + (_ROOM_PATIENCE if wait and self.later else 0)
         pause = 0.01
         while True:
             try:

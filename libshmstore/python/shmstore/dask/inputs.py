@@ -241,7 +241,7 @@ class Needs:
 
     def relaxed(self, nbytes: int) -> bool:
         """Whether the partition has so much to spare that nobody needs to be asked for it."""
-        return self.tier is None or self.tier.used() + nbytes <= self.tier.low
+        return self.tier is None or nbytes <= self.tier.spare()
 
     def let_go(self) -> None:
         """Unmaps values that are not in use."""

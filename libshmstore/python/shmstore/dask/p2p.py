@@ -104,7 +104,7 @@ class Shards:
     def has_room(self, nbytes: int) -> bool:
         """Whether the partition takes so many bytes and stays at ease."""
         if self.tier is not None:
-            return bool(self.tier.used() + nbytes <= self.tier.low)
+            return nbytes <= self.tier.spare()
         size, used = self.exchange.space()
         return used + nbytes <= size - size // _FREE_SHARE
 

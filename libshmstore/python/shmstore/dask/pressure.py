@@ -108,8 +108,6 @@ class Listening:
 
     async def _look(self) -> None:
         store = self.exchange.store
-        if store.closed:
-            return
         try:
             if await offload(store.daemon_dispatch):
                 self._watch(store.daemon_fd())

@@ -432,10 +432,7 @@ class SharedBuffer(SpillBuffer):
             return
         self._nbytes -= entry.nbytes
         self._unmap(key, entry)
-        if self.tier is None:
-            self.exchange.drop(entry)
-        else:
-            self.tier.later(self.exchange.drop, entry)
+        self.exchange.drop(entry)
 
     def _drop_private(self, key: Key) -> None:
         if super().__contains__(key):
@@ -472,7 +469,7 @@ class SharedBuffer(SpillBuffer):
         value = [entry.value]
         entry.value = entry.original = None
         if self.tier is not None:
-            self.tier.dispose(value)
+            self.tier.later(value.clear)  # unmapping takes its time
 
     def _alias(self, key: Key, value: object) -> bool:
         """A task returned its input, or parts of it: a second name for the object,

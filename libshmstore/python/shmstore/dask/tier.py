@@ -134,7 +134,7 @@ class Tier:
                    worker.state.nthreads)
         if not tier.find():
             return None
-        tier.exchange.tiered = True
+        tier.exchange.later = tier.later
         tier.exchange.room.limit_workers(  # type: ignore[union-attr]
             int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0)))
         tier.settling = Settling(worker, residence)
@@ -203,13 +203,8 @@ class Tier:
             await run_in(self.giver, self._evict_once)
 
     def later(self, function: Callable[..., object], *args: object) -> None:
-        """function(*args) in a thread, in order: deleting a large object takes its time."""
+        """function(*args) in a thread, in order."""
         self._later.put(partial(function, *args))
-
-    def dispose(self, values: list[object]) -> None:
-        """Drops the references of a list in a thread: unmapping takes its time, too. They are the
-        last ones only where the caller has no other."""
-        self._later.put(values.clear)
 
     def grew(self) -> None:
         """Something was stored or brought back."""
@@ -218,7 +213,7 @@ class Tier:
 
     def pressed(self) -> bool:
         """Whether memory is short: idle maps should go, as mapped values cannot be moved out."""
-        pressed = self.used() > self.low
+        pressed = self.spare() < 0
         if pressed:
             self._pressed_at = time.monotonic()
         return pressed
@@ -232,17 +227,15 @@ class Tier:
         compressed. That takes no room of the partition."""
         return not self.packed and self.pressed()
 
-    def used(self) -> int:
-        """Bytes of the partition that are in use. One system call."""
-        return self._bounds()[0].used
+    def spare(self) -> int:
+        """Bytes that the partition may have more until memory is short; below 0 where it is, and so
+        many have to move out."""
+        return min(size * self._watermarks[1] // 100 - used for size, used in self._bounds())
 
     @property
     def low(self) -> int:
-        """Bytes of the partition down to which values are moved out, and up to
-        which memory is not short."""
-        bounds = self._bounds()
-        return (bounds[0].used - max(used - size * self._watermarks[1] // 100
-                                     for size, used in bounds))
+        """Bytes of the partition down to which values are moved out."""
+        return self._bounds()[0].used + self.spare()
 
     def _over(self) -> bool:
         return any(used > size * self._watermarks[0] // 100 for size, used in self._bounds())
@@ -337,7 +330,7 @@ class Tier:
     def _evict_once(self) -> float:
         """Down to the low watermark. Seconds until it is to be tried again."""
         try:
-            self.exchange.partition.evict(to=max(1, self.low), wait=True,
+            self.exchange.partition.evict(to=max(0, self.low), wait=True,
                                           progress=lambda _: self._closing.is_set())
         except (OSError, ValueError) as e:
             report = getattr(e, "report", None)

@@ -130,6 +130,7 @@ class Worker(distributed.Worker):
         self._habits = Habits()
         self._pending: dict[Key, asyncio.Future[None]] = {}
         self._starting: list[asyncio.Future[None]] = []  # steps that run beside its start
+        self._ending: asyncio.Future[None] | None = None  # _end_sharing()
         # what ends before the store does; what hears of results
         self._when_closed: list[Callable[[], object]] = []
         self._around = [self._run]
@@ -226,7 +227,9 @@ class Worker(distributed.Worker):
             # ends it, too: the process may end with that call.
             if self._exchange is not None and (begins or self.status in (Status.closed,
                                                                          Status.failed)):
-                await self._end_sharing()
+                if self._ending is None:
+                    self._ending = asyncio.ensure_future(self._end_sharing())
+                await asyncio.shield(self._ending)
 
     async def _end_sharing(self) -> None:
         for task in self._starting:
