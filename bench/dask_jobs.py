@@ -449,8 +449,7 @@ def has_arbiter(dask_worker):
 
 def steps_taken(dask_worker):
     """How keys of a worker got their memory."""
-    admission = dask_worker._arbitration.admission
-    return {**admission.counts, **{name.lower(): n for name, n in admission.arbiter.counts.items()}}
+    return dict(dask_worker._arbitration.admission.counts)
 
 
 def wait_for_arbiter(client, timeout=30):
