@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -114,11 +115,11 @@ def test_a_closed_worker_keeps_no_descriptor(place):
         gc.enable()
 
 
-def test_a_worker_that_two_close_ends_once(place, monkeypatch):
-    """Its program and its lost connection, for example: whoever closes it waits for the end, and
-    nothing goes on after that."""
-    ends = []
-    withdraw = Tier.withdraw
+@pytest.mark.parametrize("waits", ["close", "finished"])
+def test_a_worker_ends_once_and_whoever_waits_for_it_sees_the_end(place, monkeypatch, waits):
+    """A program and its lost connection both close it, for example; a process ends when its worker
+    has finished."""
+    ends, withdraw = [], Tier.withdraw
 
     def slow(tier):
         ends.append("begins")
@@ -131,10 +132,32 @@ def test_a_worker_that_two_close_ends_once(place, monkeypatch):
         while "begins" not in ends:
             await asyncio.sleep(0.01)
         assert a.status is Status.closed
-        await a.close()
+        await getattr(a, waits)()
         assert ends == ["begins", "ends"]
         await closing
 
     monkeypatch.setattr(Tier, "withdraw", slow)
     together(place, job)
     assert ends == 2 * ["begins", "ends"]  # of both workers
+
+
+def test_a_worker_whose_event_loop_ends_meanwhile_leaves_no_store(place, monkeypatch):
+    begun, close = threading.Event(), Tier.close
+
+    def slow(tier):
+        begun.set()
+        time.sleep(0.2)
+        close(tier)
+
+    async def job(client, a, b):
+        closing = asyncio.ensure_future(a.close())
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        a._ending.cancel()  # as asyncio.run() does at its end
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        a._ending = asyncio.ensure_future(asyncio.sleep(0))  # the loop did not end: others wait yet
+        assert a._exchange.store.closed and len(place.stores()) == 1
+
+    monkeypatch.setattr(Tier, "close", slow)
+    together(place, job)

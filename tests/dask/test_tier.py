@@ -293,7 +293,7 @@ def test_the_tier_is_below_the_temporary_directory_and_as_configured(small, disk
     with tiered(small, disk, n=2, settings=settings):
         tier = small.partition.tier()
         assert tier.directory.startswith(os.path.realpath(disk) + os.sep)
-        assert (tier.level, tier.high, tier.low, tier.min_free) == (3, 90, 75, 1 << 30)
+        assert (tier.level, tier.high, tier.low, tier.min_free) == (3, 90, 65, 1 << 30)
         wait_until(lambda: small.partition.tier().max == 100 * MIB, "max-spill for each worker")
     with tiered(small, disk, n=1, settings={f"{PREFIX}.tier.max": "7 MiB"}):
         assert small.partition.tier().max == 7 * MIB

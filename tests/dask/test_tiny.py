@@ -37,7 +37,7 @@ def test_small_private_inputs_are_not_looked_at(place, monkeypatch):
     async def job(client, a, b):
         assert a._tier is not None
         counts: Counter[str] = Counter()
-        count(monkeypatch, counts, Tier, "used")
+        count(monkeypatch, counts, Tier, "spare")
         count(monkeypatch, counts, Inputs, "_mapped")
         count(monkeypatch, counts, Inputs, "_map_now")
         count(monkeypatch, counts, ours.Worker, "_export_one")
@@ -48,7 +48,7 @@ def test_small_private_inputs_are_not_looked_at(place, monkeypatch):
             "no asyncio task for an input that is private, nor a look at it")
         assert counts["_export_one"] == 0, "nor for one that is too small to be handed on"
         # A grown partition is looked at after a transfer, not after each task.
-        assert counts["used"] < N
+        assert counts["spare"] < N
         x = client.submit(tasks.make, 1, workers=[a.address])
         assert await client.submit(tasks.total, x, workers=[b.address]) == tasks.total(
             tasks.make(1))

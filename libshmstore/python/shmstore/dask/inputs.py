@@ -324,7 +324,7 @@ class Inputs:
         if not away or (self.tier.at_ease() and not any(self._to_read(key) for key in away)):
             return
         before, with_them = self.residence.held(), self.residence.held(keys)
-        if before == with_them or with_them > self.tier.share():
+        if before == with_them or with_them > self.tier.low // len(self.exchange.seen.pids):
             return
         self._ahead = asyncio.ensure_future(self._hold(keys))
 

@@ -197,11 +197,6 @@ class Tier:
 
     # -- the event loop's side
 
-    async def below_low(self) -> None:
-        """Until the partition is at its low watermark, or nothing more can be moved out."""
-        if self.pressed():
-            await run_in(self.giver, self._evict_once)
-
     def later(self, function: Callable[..., object], *args: object) -> None:
         """function(*args) in a thread, in order."""
         self._later.put(partial(function, *args))
@@ -252,10 +247,6 @@ class Tier:
             return self.exchange.store.locate(entry.name) == "tier"
         except (OSError, ValueError):
             return False
-
-    def share(self) -> int:
-        """Bytes that one worker may keep mapped while memory is short."""
-        return self.low // len(self.exchange.seen.pids)
 
     # -- the tier itself
 
@@ -425,9 +416,10 @@ class Settling:
         key = self.residence.oldest()
         if key is None:
             return self._spill_one()
-        if self.residence.tier is not None:
+        tier = self.residence.tier
+        if tier is not None and tier.pressed():
             # so that memory never has both, what leaves and what makes room for it
-            await self.residence.tier.below_low()
+            await run_in(tier.giver, tier._evict_once)
         await self._worker._export([key], spill=True)
         if key in self.residence.fast and self.residence.private(key) is not None:
             return self._spill_one(to_disk=True)  # there is no room for it

@@ -81,6 +81,7 @@ class Worker(distributed.Worker):
     _pieces: Mapping[Key, Pieces] = {}  # of keys that are done in pieces
     _pressure: Pressure | None = None  # None: keys ask no gate
     _shards: Shards | None = None  # None: P2P shuffles are stock's
+    _ending: asyncio.Future[None] | None = None  # _end_sharing()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -130,7 +131,6 @@ class Worker(distributed.Worker):
         self._habits = Habits()
         self._pending: dict[Key, asyncio.Future[None]] = {}
         self._starting: list[asyncio.Future[None]] = []  # steps that run beside its start
-        self._ending: asyncio.Future[None] | None = None  # _end_sharing()
         # what ends before the store does; what hears of results
         self._when_closed: list[Callable[[], object]] = []
         self._around = [self._run]
@@ -231,19 +231,26 @@ class Worker(distributed.Worker):
                     self._ending = asyncio.ensure_future(self._end_sharing())
                 await asyncio.shield(self._ending)
 
+    async def finished(self) -> None:
+        await super().finished()  # type: ignore[no-untyped-call]
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+
     async def _end_sharing(self) -> None:
         for task in self._starting:
             task.cancel()
         for close in self._when_closed:
             self._guard.call("close", close)
-        if self._arbitration is not None:
-            await self._guard.wait("close", self._arbitration.close)
-        if isinstance(self._residence, SharedBuffer):
-            # a map keeps the partition's descriptors open
-            self._guard.call("close", self._residence.unmap_idle)
-        if self._tier is not None:
-            await self._guard.wait("close", offload, self._tier.close)
-        self._exchange.close()
+        try:
+            if self._arbitration is not None:
+                await self._guard.wait("close", self._arbitration.close)
+            if isinstance(self._residence, SharedBuffer):
+                # a map keeps the partition's descriptors open
+                self._guard.call("close", self._residence.unmap_idle)
+            if self._tier is not None:
+                await self._guard.wait("close", offload, self._tier.close)
+        finally:  # also where the event loop ends meanwhile
+            self._exchange.close()
         if self._tier is not None:
             await self._guard.wait("close", offload, self._tier.withdraw)
 
