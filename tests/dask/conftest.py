@@ -140,7 +140,8 @@ def dask_worker(scheduler: str, *arguments: str, config=None,
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                # of a message that SIGTERM cancels stock waits 30 s for the end
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
