@@ -173,11 +173,6 @@ static uint32_t new_stamp(uint32_t old)
 							      : (uint32_t)((old + 1) % STAMPS);
 }
 
-static bool counted_lately(const struct account *a)
-{
-	return (shms_now_boot_ms() + STAMPS - a->stamp) % STAMPS < RECOUNT_MS;
-}
-
 /* The account whose lock we hold. On failure it stays as it is. */
 static int recount(const struct shms_tier *t, const struct stat *st, struct account *io)
 {
@@ -391,7 +386,8 @@ static int judge_surely(struct shms_tier *t, const struct stat *st, struct accou
 {
 	int r = judge(t, a, wanted, more);
 
-	if (r == -ENOSPC && !counted_lately(a) && recount(t, st, a) == 0)
+	if (r == -ENOSPC && (shms_now_boot_ms() + STAMPS - a->stamp) % STAMPS >= RECOUNT_MS &&
+	    recount(t, st, a) == 0)
 		r = judge(t, a, wanted, more);
 	return r;
 }
@@ -445,14 +441,6 @@ int shms_tier_claim(struct shms_tier *t, uint64_t bytes)
 	return r;
 }
 
-/* Without the account, which then stays too high until it is counted anew. */
-static void unlock_claims(struct shms_tier *t, uint64_t claimed)
-{
-	SHMS_HELD(&t->room.lock);
-	if (t->room.open && t->room.pid == getpid())
-		lock_claims(&t->room, less(t->room.claimed, claimed));
-}
-
 void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken)
 {
 	struct account a;
@@ -461,7 +449,10 @@ void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken)
 	if (!claimed)
 		return;
 	if (hold(t, false, LOCK_MS, &st, &a) < 0) {
-		unlock_claims(t, claimed);
+		/* The account stays too high until it is counted anew. */
+		SHMS_HELD(&t->room.lock);
+		if (t->room.open && t->room.pid == getpid())
+			lock_claims(&t->room, less(t->room.claimed, claimed));
 		return;
 	}
 	a.used = less(a.used + taken, claimed);
