@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "arbcontext.h"
-#include "cancel.h"
+#include "arbitrate.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "sys.h"
 
@@ -29,8 +29,6 @@
 /* a small reservation, before the daemon has said what that is: of a private pool it
  * does with the first lease */
 #define GUESS    65536u
-
-static const struct shmstore_arb_how DEFAULT;
 
 /* ---- leases: the way of every small reservation, without a lock, memory or a system call ----- */
 
@@ -115,15 +113,6 @@ static void lease_settle(struct shmstore *s, uint32_t pool, uint64_t bytes)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Fills a message in from how. */
-static void fill(struct wire_arb *m, const struct shmstore_arb_how *how)
-{
-	m->context = how->context->id;
-	m->timeout_ms = how->timeout_ms;
-	m->flags |= (how->flags & SHMSTORE_ARB_NONBLOCK ? WIRE_ARB_NONBLOCK : 0) |
-		    (how->flags & SHMSTORE_ARB_SPILL ? WIRE_ARB_SPILL : 0);
-}
-
 /* A reserve that an injected outcome may have hit. Those that never wait are not; of several pools'
  * each keeps the context slow. */
 static void injection_used(struct shmstore_arb_context *c, const struct wire_arb *m)
@@ -168,7 +157,10 @@ static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *
 	struct shms_call call = shms_arb_make_call(m, tail, generation);
 	struct shms_reply reply;
 
-	fill(m, how);
+	m->context = c->id;
+	m->timeout_ms = how->timeout_ms;
+	m->flags |= (how->flags & SHMSTORE_ARB_NONBLOCK ? WIRE_ARB_NONBLOCK : 0) |
+		    (how->flags & SHMSTORE_ARB_SPILL ? WIRE_ARB_SPILL : 0);
 	injection_used(c, m);
 	if (how->flags & SHMSTORE_ARB_ASYNC) {
 		r = post_later(s, c, &call, later);
@@ -185,7 +177,7 @@ static int begin(struct shmstore *s, const struct shmstore_arb_how *how,
 	uint64_t generation;
 	bool async;
 
-	*ret = how ? *how : DEFAULT;
+	*ret = how ? *how : (struct shmstore_arb_how){0};
 	async = ret->flags & SHMSTORE_ARB_ASYNC;
 	if (ret->flags & ~SHMS_ARB_FLAGS)
 		return shms_detail_flags(ret->flags, SHMS_ARB_FLAGS);

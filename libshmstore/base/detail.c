@@ -25,12 +25,6 @@ bool shms_detail_is(int error)
 	return sentence[0] && (shms_detail_told == error || shms_detail_told == -EAGAIN);
 }
 
-int shms_detail_becomes(int error)
-{
-	shms_detail_told = error;
-	return error;
-}
-
 int shms_detail(int error, const char *path, const char *format, ...)
 {
 	va_list ap;

@@ -134,14 +134,6 @@ struct lack {
 	bool of_label; /* what stores of other labels have does not matter */
 };
 
-static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint64_t more)
-{
-	return shms_detail(error, NULL,
-			   "the limit that shmstored set for %s is used up: %" PRIu64 " of %" PRIu64
-			   " bytes are used or granted and %" PRIu64 " more were asked for",
-			   whose, used, hard, more);
-}
-
 /* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT and *ret. */
 static int room(struct wire_credit *c, const struct sums *k, const struct statvfs *fs,
 		uint64_t more, struct lack *ret)
@@ -166,7 +158,11 @@ static int room(struct wire_credit *c, const struct sums *k, const struct statvf
 		if (!limits[i].hard || add(sum, more) <= limits[i].hard)
 			continue;
 		*ret = (struct lack){add(sum, more) - limits[i].hard, i == 2};
-		return over(limits[i].error, limits[i].whose, sum, limits[i].hard, more);
+		return shms_detail(limits[i].error, NULL,
+				   "the limit that shmstored set for %s is used up: %" PRIu64
+				   " of %" PRIu64 " bytes are used or granted and %" PRIu64
+				   " more were asked for",
+				   limits[i].whose, sum, limits[i].hard, more);
 	}
 	return 0;
 }
@@ -227,15 +223,6 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 	return t->taken >= t->lack->bytes;
 }
 
-/* Bytes; fewer than are lacking: there were no more. */
-static uint64_t take_back(struct shmstore *s, const struct lack *lack)
-{
-	struct taker t = {.s = s, .lack = lack, .own = s->dir_inode};
-
-	shms_walk_stores(s->p, take_unspent, &t);
-	return t.taken;
-}
-
 /* ---- the grant; the lock is held ---- */
 
 static int sum_up(struct shmstore *s, struct sums *ret, struct statvfs *ret_fs)
@@ -271,11 +258,12 @@ static int make_room(struct shmstore *s, uint64_t *io)
 		return 0;
 	/* Once for each kind of limit. */
 	for (int i = 0; i < 3 && (r = room(c, &k, &fs, n, &lack)) < 0; i++) {
-		uint64_t more = take_back(s, &lack);
+		struct taker t = {.s = s, .lack = &lack, .own = s->dir_inode};
 
-		if (more < lack.bytes)
+		shms_walk_stores(s->p, take_unspent, &t);
+		if (t.taken < lack.bytes) /* there were no more */
 			return r;
-		taken += more - lack.bytes;
+		taken += t.taken - lack.bytes;
 		if (sum_up(s, &k, &fs) < 0)
 			return r;
 	}

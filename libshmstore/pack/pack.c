@@ -12,7 +12,6 @@
 #include "cleanup.h"
 #include "format.h"
 #include "lightlock.h"
-#include "macros.h"
 #include "packsegs.h"
 #include "page.h"
 #include "seglook.h"
