@@ -97,12 +97,14 @@ static void drop_id(struct shms_attempt *t, uint32_t id)
 	}
 }
 
-/* Adds to, or takes off, the books of whatever attempt r is of. */
-static void change(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t leased,
-		   bool id)
+void shms_attempt_change(struct shmstore *s, const struct shmstore_arb_reservation *r,
+			 uint64_t leased, bool id)
 {
-	struct shms_attempt *t = find_own(s, r);
+	struct shms_attempt *t;
 
+	if (!r->attempt || (!leased && !id))
+		return;
+	t = find_own(s, r);
 	if (t && !id) {
 		atomic_fetch_add_explicit(&t->leased[r->pool - 1], leased, memory_order_relaxed);
 		return;
@@ -114,20 +116,6 @@ static void change(struct shmstore *s, const struct shmstore_arb_reservation *r,
 		atomic_fetch_add_explicit(&t->leased[r->pool - 1], leased, memory_order_relaxed);
 	if (t && id)
 		drop_id(t, r->id);
-}
-
-void shms_attempt_lease(struct shmstore *s, const struct shmstore_arb_reservation *r,
-			uint64_t bytes)
-{
-	if (r->attempt && bytes)
-		change(s, r, bytes, false);
-}
-
-void shms_attempt_forget(struct shmstore *s, const struct shmstore_arb_reservation *r,
-			 uint64_t leased, bool id)
-{
-	if (r->attempt && (leased || id))
-		change(s, r, -leased, id);
 }
 
 /* It failed: releases all. */

@@ -250,11 +250,8 @@ struct shms_attempt {
 int shms_attempt_room(struct shmstore_arb_context *c, size_t n);
 /* Reserved: books r (ids where it has one, else its lease), and sets whose it is. */
 void shms_attempt_note(struct shmstore_arb_context *c, struct shmstore_arb_reservation *r);
-/* Leased bytes more of a reservation that was noted. */
-void shms_attempt_lease(struct shmstore *s, const struct shmstore_arb_reservation *r,
-			uint64_t bytes);
-/* Leased bytes of r (UINT64_MAX-less: as many as there are) go, and with id its id. */
-void shms_attempt_forget(struct shmstore *s, const struct shmstore_arb_reservation *r,
+/* Of r, which was noted, so many leased bytes come, or go (less than 0); with id its id goes. */
+void shms_attempt_change(struct shmstore *s, const struct shmstore_arb_reservation *r,
 			 uint64_t leased, bool id);
 
 #endif

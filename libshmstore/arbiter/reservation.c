@@ -328,7 +328,7 @@ static void shrink(struct shmstore *s, struct shmstore_arb_reservation *r, uint6
 	uint64_t leased = bytes < r->leased ? bytes : r->leased;
 
 	if (leased) {
-		shms_attempt_forget(s, r, leased, false);
+		shms_attempt_change(s, r, -leased, false);
 		if (settled)
 			lease_settle(s, r->pool, leased);
 		else
@@ -343,7 +343,7 @@ static void shrink(struct shmstore *s, struct shmstore_arb_reservation *r, uint6
 		return;
 	}
 	/* All of it is memory. */
-	shms_attempt_forget(s, r, 0, true);
+	shms_attempt_change(s, r, 0, true);
 	post(s, WIRE_ARB_SEAL, r, bytes - leased);
 	r->id = 0;
 }
@@ -359,7 +359,7 @@ int shmstore_arb_release(struct shmstore *s, struct shmstore_arb_reservation *r)
 
 	if (e < 0)
 		return e;
-	shms_attempt_forget(s, r, r->leased, r->id != 0);
+	shms_attempt_change(s, r, -r->leased, r->id != 0);
 	if (r->leased)
 		shms_lease_give(s, r->pool, r->leased);
 	if (r->id)
@@ -381,7 +381,7 @@ int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, 
 				   r->pool);
 	if (r->id && bytes > r->leased) {
 		/* Tell the daemon the memory's size: it may be less, or more, than was reserved. */
-		shms_attempt_forget(s, r, 0, true);
+		shms_attempt_change(s, r, 0, true);
 		post(s, WIRE_ARB_SEAL, r, bytes - r->leased);
 		r->bytes = r->leased;
 		r->id = 0;
@@ -414,11 +414,11 @@ static int grow(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t
 		outcome = reserve_asked(s, &ask, &part);
 		if (outcome == 0) {
 			/* Of the attempt under way now, wherever the leased part came from. */
-			shms_attempt_forget(s, r, r->leased, false);
+			shms_attempt_change(s, r, -r->leased, false);
 			grown.id = part.id;
 			grown.context = part.context;
 			grown.attempt = part.attempt;
-			shms_attempt_lease(s, &grown, grown.leased);
+			shms_attempt_change(s, &grown, grown.leased, false);
 		}
 	}
 	if (outcome == 0)
@@ -445,7 +445,7 @@ int shmstore_arb_resize(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	more = bytes - r->bytes;
 	if (!lease_take(s, own.context, r->pool, more, own.flags))
 		return grow(s, r, more, &own);
-	shms_attempt_lease(s, r, more);
+	shms_attempt_change(s, r, more, false);
 	r->bytes += more;
 	r->leased += more;
 	return 0;
