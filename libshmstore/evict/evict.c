@@ -431,23 +431,6 @@ static int wait_for_other(struct shms_evict_user *u, struct lack *k)
 	return r == -ECANCELED ? 1 : r;
 }
 
-static struct lack lack_of(const struct shmstore_partition *p, const struct shms_space *room,
-			   uint64_t bytes)
-{
-	uint64_t free_bytes = room->size - room->used;
-	struct lack k = {.p = p, .bytes = bytes, .limit = free_bytes >= bytes};
-
-	k.need = k.limit ? 0 : bytes - free_bytes;
-	k.goal = (k.limit ? bytes : k.need) + shms_victim_batch(room->size);
-	return k;
-}
-
-static void went(struct lack *k, uint64_t bytes)
-{
-	k->need -= bytes < k->need ? bytes : k->need;
-	k->goal -= bytes < k->goal ? bytes : k->goal;
-}
-
 static bool evict_files(struct shmstore *s, struct shms_evict_users *users, struct lack *k)
 {
 	static const struct shmstore_evict what = SHMSTORE_EVICT_INIT;
@@ -483,17 +466,9 @@ static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes
 		done = shms_packdemote(s, t, bytes, UINT64_MAX);
 	shms_count(&s->ledger->evicted_n, done.n);
 	shms_count(&s->ledger->evicted_bytes, done.bytes);
-	went(io, done.bytes);
+	io->need -= done.bytes < io->need ? done.bytes : io->need;
+	io->goal -= done.bytes < io->goal ? done.bytes : io->goal;
 	return done.n > 0;
-}
-
-/* Of what is to go, the part that the store's packed objects have of all that is there. */
-static uint64_t packed_part(struct shmstore *s, const struct shms_space *room, const struct lack *k)
-{
-	struct shms_pack *pack = shms_packed_pack(s);
-	uint64_t bytes = pack ? shms_pack_sum(pack).bytes : 0;
-
-	return part_of(k->goal, bytes, room->used);
 }
 
 /* Files and packed objects give way side by side, each kind by its own order, since they have no
@@ -503,9 +478,14 @@ static bool evict_both(struct shmstore *s, struct shms_evict_users *users,
 		       const struct shms_space *room, uint64_t bytes)
 {
 	struct shms_tier *t = users->v[0].t;
-	struct lack k = lack_of(s->p, room, bytes);
-	bool made = evict_packed(s, t, packed_part(s, room, &k), &k);
+	struct shms_pack *pack = shms_packed_pack(s);
+	uint64_t packed = pack ? shms_pack_sum(pack).bytes : 0, left = room->size - room->used;
+	struct lack k = {.p = s->p, .bytes = bytes, .limit = left >= bytes};
+	bool made;
 
+	k.need = k.limit ? 0 : bytes - left;
+	k.goal = (k.limit ? bytes : k.need) + shms_victim_batch(room->size);
+	made = evict_packed(s, t, part_of(k.goal, packed, room->used), &k);
 	if (k.goal)
 		made |= evict_files(s, users, &k);
 	return made || evict_packed(s, t, k.goal, &k);

@@ -100,12 +100,12 @@ static int open_account(const struct shms_tier *t)
 	return S_ISREG(st.st_mode) && st.st_uid == t->uid ? shms_take_fd(&fd) : -EPERM;
 }
 
-static void drop_descriptor(struct shms_tierroom *room)
+void shms_tierroom_close(struct shms_tier *t)
 {
-	if (room->open)
-		shms_close_fd(room->fd);
-	room->open = false;
-	room->claimed = 0;
+	if (t->room.open)
+		shms_close_fd(t->room.fd);
+	t->room.open = false;
+	t->room.claimed = 0;
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -222,7 +222,7 @@ static int reach(struct shms_tier *t, bool make)
 	int r = 0;
 
 	if (room->open && room->pid != getpid())
-		drop_descriptor(room);
+		shms_tierroom_close(t);
 	if (room->open)
 		return 0;
 	room->fd = open_account(t);
@@ -265,7 +265,7 @@ static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct stat *r
 		}
 		/* The tier was taken away, and perhaps set again, since it was opened. */
 		flock(t->room.fd, LOCK_UN);
-		drop_descriptor(&t->room);
+		shms_tierroom_close(t);
 		r = -ENOENT;
 	}
 	pthread_mutex_unlock(&t->room.lock);
@@ -519,13 +519,8 @@ void shms_tierroom_remove(int tier_fd)
 	}
 }
 
-void shms_tierroom_close(struct shms_tier *t)
-{
-	drop_descriptor(&t->room);
-}
-
 void shms_tierroom_forked(struct shms_tier *t)
 {
 	pthread_mutex_init(&t->room.lock, NULL);
-	drop_descriptor(&t->room);
+	shms_tierroom_close(t);
 }
