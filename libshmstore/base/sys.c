@@ -512,24 +512,20 @@ uint64_t shms_nonce(void)
 	return z ^ (z >> 31);
 }
 
-static struct timespec now(clockid_t clock)
+int64_t shms_now_real_ns(void)
 {
 	struct timespec ts;
 
-	clock_gettime(clock, &ts);
-	return ts;
-}
-
-int64_t shms_now_real_ns(void)
-{
-	struct timespec ts = now(CLOCK_REALTIME);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return shms_stat_ns(&ts);
 }
 
 uint64_t shms_now_mono_ns(void)
 {
-	struct timespec ts = now(CLOCK_MONOTONIC);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)shms_stat_ns(&ts);
 }
 
 uint64_t shms_until_ns(uint64_t ms)

@@ -149,7 +149,7 @@ static inline uint64_t shms_blocks(const struct stat *st)
 {
 	return (uint64_t)st->st_blocks * 512;
 }
-/* A time of a file in ns. */
+/* A time in ns. */
 static inline int64_t shms_stat_ns(const struct timespec *t)
 {
 	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;

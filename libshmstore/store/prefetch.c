@@ -204,17 +204,6 @@ static void work_together(struct prefetch *p, unsigned n_threads)
 		pthread_join(threads[--n], NULL);
 }
 
-/* Objects that were moved out again meanwhile are not in memory. */
-static void look_again(struct prefetch *p)
-{
-	for (size_t n = 0; n < p->n_wanted; n++) {
-		int *result = &p->results[p->wanted[n].i];
-
-		if (*result == 0 && shms_stub_is(p->s->objects_fd, p->wanted[n].name))
-			*result = -ENOSPC;
-	}
-}
-
 static int prefetch(struct prefetch *p, unsigned n_threads)
 {
 	struct shms_space space;
@@ -226,7 +215,13 @@ static int prefetch(struct prefetch *p, unsigned n_threads)
 		p->half = shms_space(p->s->p->fd, &space) < 0 || !space.size ? UINT64_MAX
 									     : space.size / 2;
 		work_together(p, n_threads);
-		look_again(p);
+	}
+	/* Objects that were moved out again meanwhile are not in memory. */
+	for (size_t n = 0; n < p->n_wanted; n++) {
+		int *result = &p->results[p->wanted[n].i];
+
+		if (*result == 0 && shms_stub_is(p->s->objects_fd, p->wanted[n].name))
+			*result = -ENOSPC;
 	}
 	for (size_t i = 0; i < p->n_keys; i++)
 		n_there += p->results[i] == 0;

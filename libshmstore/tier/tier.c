@@ -158,22 +158,17 @@ struct shms_tier *shms_tier_close(struct shms_tier *t)
 	return NULL;
 }
 
-/* Was the tier set again since t was opened? */
-static bool outdated(const struct shmstore_partition *p, const struct shms_tier *t)
-{
-	struct stat st;
-
-	return fstatat(p->fd, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       st.st_ino != t->config_inode;
-}
-
 int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 {
 	struct shms_tier *t;
+	struct stat st;
 	int r = 0;
 
 	SHMS_HELD(&p->tier_lock);
-	if (!p->tier || outdated(p, p->tier)) {
+	/* Also where the tier was set again since that was opened. */
+	if (!p->tier ||
+	    (fstatat(p->fd, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	     st.st_ino != p->tier->config_inode)) {
 		r = shms_tier_open(p, geteuid(), &t);
 		if (r == 0) {
 			t->kept = true;
