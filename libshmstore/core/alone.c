@@ -172,7 +172,6 @@ static int room(struct wire_credit *c, const struct sums *k, const struct statvf
 struct taker {
 	const struct shmstore *s;
 	const struct lack *lack;
-	ino_t own; /* the directory of the one that takes */
 	uint64_t taken;
 };
 
@@ -210,7 +209,7 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 	struct taker *t = arg;
 	struct shms_page page, *map;
 
-	if (store->fd < 0 || store->st.st_uid != t->s->uid || store->st.st_ino == t->own ||
+	if (store->fd < 0 || store->st.st_uid != t->s->uid || store->st.st_ino == t->s->dir_inode ||
 	    shms_page_alive(store->fd) == SHMSTORE_DEAD || shms_page_read(store->fd, &page) < 0)
 		return 0;
 	if (t->lack->of_label && strcmp(page.label, t->s->page->label) != 0)
@@ -258,7 +257,7 @@ static int make_room(struct shmstore *s, uint64_t *io)
 		return 0;
 	/* Once for each kind of limit. */
 	for (int i = 0; i < 3 && (r = room(c, &k, &fs, n, &lack)) < 0; i++) {
-		struct taker t = {.s = s, .lack = &lack, .own = s->dir_inode};
+		struct taker t = {.s = s, .lack = &lack};
 
 		shms_walk_stores(s->p, take_unspent, &t);
 		if (t.taken < lack.bytes) /* there were no more */
@@ -322,21 +321,20 @@ static void copy_limits(struct wire_credit *to, struct heritage *h)
 	struct wire_credit *from = &h->found;
 	uint64_t none = 0;
 
-	atomic_store_explicit(&to->flags, value(&from->flags), memory_order_relaxed);
-	atomic_store_explicit(&to->credit, value(&from->credit), memory_order_relaxed);
-	atomic_store_explicit(&to->partition_hard, value(&from->partition_hard),
-			      memory_order_relaxed);
-	atomic_store_explicit(&to->user_hard, value(&from->user_hard), memory_order_relaxed);
-	atomic_store_explicit(&to->user_base,
-			      atomic_load_explicit(&from->user_base, memory_order_relaxed),
-			      memory_order_relaxed);
+#define COPY(member)                                                                     \
+	atomic_store_explicit(&to->member,                                               \
+			      atomic_load_explicit(&from->member, memory_order_relaxed), \
+			      memory_order_relaxed)
+	COPY(flags);
+	COPY(credit);
+	COPY(partition_hard);
+	COPY(user_hard);
+	COPY(user_base);
 	if (h->same_label) {
-		atomic_store_explicit(&to->label_hard, value(&from->label_hard),
-				      memory_order_relaxed);
-		atomic_store_explicit(&to->label_base,
-				      atomic_load_explicit(&from->label_base, memory_order_relaxed),
-				      memory_order_relaxed);
+		COPY(label_hard);
+		COPY(label_base);
 	}
+#undef COPY
 	/* Release: who sees the epoch sees the limits. */
 	atomic_compare_exchange_strong_explicit(&to->epoch, &none, value(&from->epoch),
 						memory_order_release, memory_order_relaxed);
