@@ -112,24 +112,24 @@ const char *shmstore_strerror(int error)
 		[EINVAL] =
 			"invalid argument: a name, key, size or flag that the call does not take",
 		[ENOENT] = "no such partition, store, key or peer",
-		[EEXIST] =
-			"exists already: the key is held, or the directory holds something that is "
-			"not ours",
+		[EEXIST] = ("exists already: the key is held, or the directory holds something "
+			    "that is "
+			    "not ours"),
 		[EBUSY] = "the store's name is held by a live process",
 		[ENOSPC] = "the partition is full, or at its limit",
 		[EDQUOT] = "a quota is used up: the store's, its user's or its label's",
 		[EBADMSG] = "damaged or forged: an object, ticket or marker fails validation",
-		[EPERM] = "not allowed, by the kernel, a filter before it, or a rule of the "
-			  "partition or of the store",
+		[EPERM] = ("not allowed, by the kernel, a filter before it, or a rule of the "
+			   "partition or of the store"),
 		[ESTALE] = "the lease expired or was taken",
 		[EXDEV] = "not on the same mount",
 		[EMFILE] = "out of file descriptors",
 		[ENOMEM] = "out of memory or of mappings (see vm.max_map_count)",
-		[ENOTSUP] = "not supported here: by the kernel, a filter before it, the file "
-			    "system, or this version",
+		[ENOTSUP] = ("not supported here: by the kernel, a filter before it, the file "
+			     "system, or this version"),
 		[EIO] = "the kernel reported an input/output error",
-		[EFBIG] = "the object is larger than this process may make files (ulimit -f, "
-			  "RLIMIT_FSIZE)",
+		[EFBIG] = ("the object is larger than this process may make files (ulimit -f, "
+			   "RLIMIT_FSIZE)"),
 		[ETIMEDOUT] = "timed out",
 		[ECANCELED] = "canceled",
 	};

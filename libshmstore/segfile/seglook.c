@@ -317,6 +317,14 @@ static void add_pages(const struct seen *seen, uint64_t *io_end, uint64_t *io_by
 	}
 }
 
+static void add_named(const struct seen *seen, bool promised, struct shms_segsurvey *s)
+{
+	s->n_named++;
+	s->named_bytes += seen->bytes;
+	s->shared += (seen->bytes << SHMS_SHARE_SHIFT) / seen->n_names;
+	s->own_bytes += seen->n_names == 1 && !promised ? seen->bytes : 0;
+}
+
 void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint64_t now_ms,
 		    struct shms_segsurvey *ret)
 {
@@ -341,12 +349,8 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 		} else if (shms_segstate_published(seen.state) && (seen.n_names || promised)) {
 			s.n_linked++;
 			s.linked_bytes += seen.bytes;
-			if (seen.ours) {
-				s.n_named++;
-				s.named_bytes += seen.bytes;
-				s.shared += (seen.bytes << SHMS_SHARE_SHIFT) / seen.n_names;
-				s.own_bytes += seen.n_names == 1 && !promised ? seen.bytes : 0;
-			}
+			if (seen.ours)
+				add_named(&seen, promised, &s);
 		} else if (is_ghost(&seen, promised)) {
 			s.n_ghosts++;
 			s.ghosts_bytes += seen.bytes;
