@@ -113,8 +113,7 @@ const char *shmstore_strerror(int error)
 			"invalid argument: a name, key, size or flag that the call does not take",
 		[ENOENT] = "no such partition, store, key or peer",
 		[EEXIST] = ("exists already: the key is held, or the directory holds something "
-			    "that is "
-			    "not ours"),
+			    "that is not ours"),
 		[EBUSY] = "the store's name is held by a live process",
 		[ENOSPC] = "the partition is full, or at its limit",
 		[EDQUOT] = "a quota is used up: the store's, its user's or its label's",
