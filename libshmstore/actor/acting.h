@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * acting.h: what the files of calls and of places share, and how an actor's state gets from one
- * store to another.
- */
+/* acting.h: calls of actors, and a place for actors with the list of those that are there. */
 #ifndef SHMS_ACTING_H
 #define SHMS_ACTING_H
 
@@ -14,8 +11,6 @@
 #include "attach.h"
 #include "opened.h"
 
-bool shms_acting_is_name(const char *name);
-int shms_acting_wrong_name(void);
 /* Writes the name, and the data behind it, to tail. Returns their length; -EINVAL, -EFBIG. */
 int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIRE_TEXT_MAX],
 		     uint32_t *ret_name);
@@ -26,33 +21,11 @@ static inline struct shms_call shms_acting_call(uint16_t type, uint16_t answer, 
 	return (struct shms_call){
 		.type = type, .answer = answer, .body = body, .tail = tail, .tail_size = n};
 }
-/*
- * Sends a request that the daemon answers at once. 0; -ENOTCONN: there is no daemon, or it ended;
- * -errno: it refused.
- */
-int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail,
-		     size_t n);
-int shms_acting_gone(struct shmstore *s);
 
 /*
- * Hands the object of this key to another store: writes to ret_text, which has size bytes, what
- * shms_state_fetch() takes, and the object's bytes to ret_bytes. The donor may delete the key, or
- * die; the lease ends after lease_ms. Returns the text's length, or -errno.
- */
-int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char *ret_text,
-		    size_t size, uint64_t *ret_bytes);
-/*
- * Takes the object of that text under this key, in place of what the key held: by a link where both
- * stores are of one partition, by a copy elsewhere. 0, -errno.
- */
-int shms_state_fetch(struct shmstore *s, const char *key, const char *text);
-
-/*
- * A place for actors, and the list of the actors that are there.
- *
- * The list is kept for the next daemon. It says which actors are here, in which version, and
- * whether this place is sure to be the only one that has the actor's state (WIRE_ACTOR_SURE). From
- * SAVE or FETCH on that is not sure, until the actor runs something again.
+ * The list of a place's actors is kept for the next daemon. It says which actors are here, in which
+ * version, and whether this place is sure to be the only one that has the actor's state
+ * (WIRE_ACTOR_SURE). From SAVE or FETCH on that is not sure, until the actor runs something again.
  *
  * Threads: the functions of the list are called with the place's lock held.
  */
@@ -94,8 +67,6 @@ const char *shms_placed_key(const char *name, uint64_t version, char ret[SHMS_PL
 struct shms_placed *shms_placed_find(const struct shmstore_place *p, const char *name);
 /* Finds or makes an entry. NULL: out of memory. */
 struct shms_placed *shms_placed_add(struct shmstore_place *p, const char *name, const char *parent);
-/* Does the daemon know options of an actor? */
-bool shms_placed_has_options(const struct shmstore_place *p);
 /* Writes what ACTOR_BORN has after its body, as far as the daemon knows of it. Returns its
  * length. */
 int shms_placed_tail(const struct shmstore_place *p, const struct shms_placed *e,

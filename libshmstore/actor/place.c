@@ -13,13 +13,18 @@
 #include <errno.h>
 #include <pthread.h>
 #include <shmstore/actor.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "acting.h"
 #include "cleanup.h"
 #include "detail.h"
+#include "parts.h"
+#include "publish.h"
 #include "sys.h"
 
 #define LEASE_MS 600000u /* of a saved state whose move has no time limit */
@@ -90,6 +95,128 @@ static int ask(struct shmstore_place *p)
 	return r;
 }
 
+/* ---- an actor's state, from one store to another --------------------------------------------- */
+
+/*
+ * An object goes from one store of this user to another, in any partition of the host. The text
+ * that is sent has the donor's partition, and the ticket of a lease there. If the partition is
+ * another one, a store is opened there for the time of the copy, and takes the lease. If its
+ * process is killed meanwhile, the store is dead, and gc removes it.
+ */
+
+/*
+ * Hands the object of this key to another store: writes to ret_text, which has size bytes, what
+ * fetch_state() takes, and the object's bytes to ret_bytes. The donor may delete the key, or die;
+ * the lease ends after lease_ms. Returns the text's length, or -errno.
+ */
+static int lease_state(struct shmstore *s, const char *key, uint64_t lease_ms, char *ret_text,
+		       size_t size, uint64_t *ret_bytes)
+{
+	size_t n = strlen(s->p->path);
+	struct shmstore_ticket ticket;
+	char text[SHMSTORE_TICKET_TEXT];
+	struct shms_keyname k;
+	int r = shms_keyname_init(&k, key, strlen(key));
+
+	/* The daemon, which copies it to others, reads files alone. */
+	if (r == 0)
+		r = shms_put_as_file(s, &k);
+	if (r == 0)
+		r = shmstore_handoff(s, key, strlen(key), lease_ms, &ticket);
+	if (r == 0)
+		r = shmstore_ticket_format(&ticket, text, sizeof(text));
+	if (r < 0)
+		return r;
+	if (n + 1 + strlen(text) >= size)
+		return shms_detail(-EFBIG, s->p->path,
+				   "the path of partition %s is too long for an actor to be moved",
+				   s->p->path);
+	*ret_bytes = ticket.header_size + ticket.buffer_size;
+	return snprintf(ret_text, size, "%s\n%s", s->p->path, text);
+}
+
+/* Puts a copy of what a view shows into s. */
+static int copy_view(struct shmstore *s, const char *key, const struct shmstore_view *v)
+{
+	size_t n = shmstore_view_n_buffers(v), n_header;
+	struct iovec *buffers = calloc(n ? n : 1, sizeof(*buffers));
+	const void *header = shmstore_view_header(v, &n_header);
+	uint64_t bytes;
+	int r;
+
+	if (!buffers)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		buffers[i].iov_base = shmstore_view_buffer(v, i, &bytes);
+		buffers[i].iov_len = bytes;
+	}
+	r = shmstore_put(s, key, strlen(key), header, n_header, buffers, n, SHMSTORE_REPLACE);
+	free(buffers);
+	return r;
+}
+
+static int copy_through(struct shmstore *s, struct shmstore *there, const char *key,
+			const struct shmstore_ticket *ticket)
+{
+	struct shmstore_view *v;
+	int r = shmstore_adopt(there, key, strlen(key), ticket, 0);
+
+	if (r == 0)
+		r = shmstore_get(there, key, strlen(key), 0, &v);
+	if (r < 0)
+		return r;
+	r = copy_view(s, key, v);
+	shmstore_view_unref(v);
+	return r;
+}
+
+static int copy(struct shmstore *s, const char *key, const char *partition,
+		const struct shmstore_ticket *ticket)
+{
+	static _Atomic unsigned n_copies;
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_partition *p;
+	struct shmstore *there;
+	char name[64];
+	int r = shmstore_partition_open(partition, 0, &p);
+
+	if (r < 0)
+		return r;
+	options.daemon = SHMSTORE_DAEMON_OFF;
+	options.label = "an actor's state on its way";
+	snprintf(name, sizeof(name), "actor-%d-%u", (int)getpid(), atomic_fetch_add(&n_copies, 1u));
+	r = shmstore_open(p, name, &options, &there);
+	if (r == 0) {
+		r = copy_through(s, there, key, ticket);
+		shmstore_close(there);
+	}
+	shmstore_partition_unref(p);
+	return r;
+}
+
+/*
+ * Takes the object of that text under this key, in place of what the key held: by a link where both
+ * stores are of one partition, by a copy elsewhere. 0, -errno.
+ */
+static int fetch_state(struct shmstore *s, const char *key, const char *text)
+{
+	const char *end = strchr(text, '\n');
+	char partition[SHMSTORE_TICKET_PATH];
+	struct shmstore_ticket ticket;
+	int r;
+
+	if (!end || (size_t)(end - text) >= sizeof(partition))
+		return -EBADMSG;
+	memcpy(partition, text, (size_t)(end - text));
+	partition[end - text] = '\0';
+	r = shmstore_ticket_parse(end + 1, &ticket);
+	if (r < 0)
+		return r;
+	if (strcmp(partition, s->p->path) == 0)
+		return shmstore_adopt(s, key, strlen(key), &ticket, SHMSTORE_REPLACE);
+	return copy(s, key, partition, &ticket);
+}
+
 /* ---- orders ---------------------------------------------------------------------------------- */
 
 /*
@@ -106,7 +233,7 @@ static void fetch(struct shmstore_place *p, const struct wire_actor_order *o, co
 
 	if (end && end - text <= (ptrdiff_t)WIRE_ACTOR_NAME) {
 		*end = '\0';
-		r = shms_state_fetch(p->s, shms_placed_key(name, o->version, key), end + 1);
+		r = fetch_state(p->s, shms_placed_key(name, o->version, key), end + 1);
 	}
 	pthread_mutex_lock(&p->lock);
 	e = r == 0 ? shms_placed_add(p, name, text) : NULL;
@@ -330,7 +457,7 @@ static int send_state(struct shmstore_place *p, const struct shmstore_actor_orde
 			lease_ms = e->said.step_ms + e->said.suspend_ms + 1000;
 	}
 	pthread_mutex_unlock(&p->lock);
-	return shms_state_send(p->s, o->key, lease_ms, text, size, ret_bytes);
+	return lease_state(p->s, o->key, lease_ms, text, size, ret_bytes);
 }
 
 static void note_loaded(struct shmstore_place *p, const struct shmstore_actor_order *o)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbattempt.c: see arbcontext.h. Attempts are run, rolled back, and their items split.
+ * arbattempt.c: see arbitrate.h. Attempts are run, rolled back, and their items split.
  *
  * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An
  * attempt runs between retry_begin and retry_end; what it reserved and left is released before
@@ -15,7 +15,7 @@
 #include <utlist.h>
 
 #include "alloc.h"
-#include "arbcontext.h"
+#include "arbitrate.h"
 #include "cleanup.h"
 #include "detail.h"
 
@@ -30,12 +30,6 @@ static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 	c->attempt = t;
 }
 
-/* Room for n more. arb->lock is held. */
-static int grow(struct shms_attempt *t, size_t n)
-{
-	return SHMS_GROW(t->ids, t->room, t->n_ids, n);
-}
-
 int shms_attempt_room(struct shmstore_arb_context *c, size_t n)
 {
 	int r = 0;
@@ -45,7 +39,7 @@ int shms_attempt_room(struct shmstore_arb_context *c, size_t n)
 	SHMS_HELD(&c->arb->lock);
 	/* All that is around it too: what this one leaves will be theirs. */
 	for (struct shms_attempt *t = c->attempt; t && r == 0; t = t->outer) {
-		r = grow(t, n);
+		r = SHMS_GROW(t->ids, t->room, t->n_ids, n);
 		n += t->n_ids;
 	}
 	return r;
@@ -103,12 +97,14 @@ static void drop_id(struct shms_attempt *t, uint32_t id)
 	}
 }
 
-/* Adds to, or takes off, the books of whatever attempt r is of. */
-static void change(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t leased,
-		   bool id)
+void shms_attempt_change(struct shmstore *s, const struct shmstore_arb_reservation *r,
+			 uint64_t leased, bool id)
 {
-	struct shms_attempt *t = find_own(s, r);
+	struct shms_attempt *t;
 
+	if (!r->attempt || (!leased && !id))
+		return;
+	t = find_own(s, r);
 	if (t && !id) {
 		atomic_fetch_add_explicit(&t->leased[r->pool - 1], leased, memory_order_relaxed);
 		return;
@@ -120,20 +116,6 @@ static void change(struct shmstore *s, const struct shmstore_arb_reservation *r,
 		atomic_fetch_add_explicit(&t->leased[r->pool - 1], leased, memory_order_relaxed);
 	if (t && id)
 		drop_id(t, r->id);
-}
-
-void shms_attempt_lease(struct shmstore *s, const struct shmstore_arb_reservation *r,
-			uint64_t bytes)
-{
-	if (r->attempt && bytes)
-		change(s, r, bytes, false);
-}
-
-void shms_attempt_forget(struct shmstore *s, const struct shmstore_arb_reservation *r,
-			 uint64_t leased, bool id)
-{
-	if (r->attempt && (leased || id))
-		change(s, r, -leased, id);
 }
 
 /* It failed: releases all. */
@@ -222,18 +204,13 @@ static int attempt(struct run *run, void *item)
 	return r;
 }
 
-static int push_room(struct run *run)
-{
-	return SHMS_GROW(run->stack, run->room, run->n, SHMSTORE_ARB_SPLIT_MAX);
-}
-
 /* Puts smaller items in item's place. 0; SPLIT: it cannot be split; -errno or an outcome: of the
  * split, and the item is the caller's still. */
 static int split(struct run *run, void *item)
 {
 	struct shmstore_arb_work *w = run->work;
 	void *pieces[SHMSTORE_ARB_SPLIT_MAX];
-	int n, r = push_room(run);
+	int n, r = SHMS_GROW(run->stack, run->room, run->n, SHMSTORE_ARB_SPLIT_MAX);
 
 	if (r < 0)
 		return r;

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbcontext.c: see arbcontext.h.
+ * arbcontext.c: see arbitrate.h.
  *
  * A thread's own contexts hang in its memory, one for each store that it waited in, and go with the
  * thread: a key's destructor unbinds them. A store that closes does not look for those of other
  * threads; it marks their common state, which they hold a reference to.
  */
-#include "arbcontext.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
 
-#include "cancel.h"
+#include "arbitrate.h"
 #include "cleanup.h"
 #include "detail.h"
 
@@ -92,18 +90,23 @@ void shms_contexts_close(struct shms_arb *a)
 		pthread_setspecific(key, threads);
 }
 
+/* arb->lock is held. */
+static void tasks_drop(struct shmstore_arb_context *c, uint32_t task)
+{
+	for (size_t i = 0; i < c->n_tasks; i++) {
+		if (c->tasks[i] != task)
+			continue;
+		c->tasks[i--] = c->tasks[--c->n_tasks];
+		if (!c->n_tasks)
+			atomic_store_explicit(&c->generation, 0, memory_order_relaxed);
+	}
+}
+
 void shms_contexts_task_ended(struct shms_arb *a, uint32_t task)
 {
 	SHMS_HELD(&a->lock);
-	for (struct shmstore_arb_context *c = a->contexts; c; c = c->next) {
-		for (size_t i = 0; i < c->n_tasks; i++) {
-			if (c->tasks[i] != task)
-				continue;
-			c->tasks[i--] = c->tasks[--c->n_tasks];
-			if (!c->n_tasks)
-				atomic_store_explicit(&c->generation, 0, memory_order_relaxed);
-		}
-	}
+	for (struct shmstore_arb_context *c = a->contexts; c; c = c->next)
+		tasks_drop(c, task);
 }
 
 int shms_context_told(struct shmstore_arb_context *c, int outcome)
@@ -211,7 +214,7 @@ static struct shms_arb_thread *thread_new(struct shmstore *s)
 		return NULL;
 	}
 	t->arb = s->arb;
-	shms_arb_ref(t->arb);
+	atomic_fetch_add_explicit(&t->arb->n_ref, 1, memory_order_relaxed);
 	LL_PREPEND(threads, t);
 	return t;
 }
@@ -456,12 +459,8 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 	if (r < 0)
 		return r;
 	SHMS_HELD(&s->arb->lock);
-	for (size_t i = 0; i < n; i++) {
-		for (size_t k = 0; k < c->n_tasks; k++) {
-			if (c->tasks[k] == tasks[i])
-				c->tasks[k--] = c->tasks[--c->n_tasks];
-		}
-	}
+	for (size_t i = 0; i < n; i++)
+		tasks_drop(c, tasks[i]);
 	if (!n || !c->n_tasks) {
 		c->n_tasks = 0;
 		atomic_store_explicit(&c->generation, 0, memory_order_relaxed);

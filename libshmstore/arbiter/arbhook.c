@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <time.h>
 
-#include "arbcontext.h"
+#include "arbitrate.h"
 #include "credit.h"
 #include "detail.h"
 #include "recycle.h"
@@ -29,13 +29,6 @@ static struct shmstore_arb_context *waiting(const struct shmstore *s,
 	struct shmstore_arb_context *c = shms_arb_thread_context(t);
 
 	return s->arb->hook && c && shms_context_bound(s, c) ? c : NULL;
-}
-
-/* Reserves what the spent reservation lacks for n bytes. */
-static int top_up(struct shmstore *s, struct shms_arb_thread *t, uint64_t n)
-{
-	return t->spent->bytes >= n || !waiting(s, t) ? 0
-						      : shmstore_arb_resize(s, t->spent, n, NULL);
 }
 
 /* With the daemon gone it is as if there were none. */
@@ -83,7 +76,10 @@ int shms_hold_take_hooked(struct shmstore *s, uint64_t size, int tries, struct s
 	if (!t)
 		return 0;
 	if (t->spent && t->spent->bytes) {
-		r = tries == SHMS_HOLD_NOW ? 0 : without(top_up(s, t, n));
+		/* Reserves what the spent reservation lacks. */
+		r = tries == SHMS_HOLD_NOW || t->spent->bytes >= n || !waiting(s, t)
+			    ? 0
+			    : without(shmstore_arb_resize(s, t->spent, n, NULL));
 		if (r != 0)
 			return r;
 		ret->spent = t->spent;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arbcontext.h"
+#include "arbitrate.h"
 #include "cleanup.h"
 #include "detail.h"
 

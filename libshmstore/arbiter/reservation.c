@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "arbcontext.h"
-#include "cancel.h"
+#include "arbitrate.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "sys.h"
 
@@ -29,8 +29,6 @@
 /* a small reservation, before the daemon has said what that is: of a private pool it
  * does with the first lease */
 #define GUESS    65536u
-
-static const struct shmstore_arb_how DEFAULT;
 
 /* ---- leases: the way of every small reservation, without a lock, memory or a system call ----- */
 
@@ -115,15 +113,6 @@ static void lease_settle(struct shmstore *s, uint32_t pool, uint64_t bytes)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Fills a message in from how. */
-static void fill(struct wire_arb *m, const struct shmstore_arb_how *how)
-{
-	m->context = how->context->id;
-	m->timeout_ms = how->timeout_ms;
-	m->flags |= (how->flags & SHMSTORE_ARB_NONBLOCK ? WIRE_ARB_NONBLOCK : 0) |
-		    (how->flags & SHMSTORE_ARB_SPILL ? WIRE_ARB_SPILL : 0);
-}
-
 /* A reserve that an injected outcome may have hit. Those that never wait are not; of several pools'
  * each keeps the context slow. */
 static void injection_used(struct shmstore_arb_context *c, const struct wire_arb *m)
@@ -168,7 +157,10 @@ static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *
 	struct shms_call call = shms_arb_make_call(m, tail, generation);
 	struct shms_reply reply;
 
-	fill(m, how);
+	m->context = c->id;
+	m->timeout_ms = how->timeout_ms;
+	m->flags |= (how->flags & SHMSTORE_ARB_NONBLOCK ? WIRE_ARB_NONBLOCK : 0) |
+		    (how->flags & SHMSTORE_ARB_SPILL ? WIRE_ARB_SPILL : 0);
 	injection_used(c, m);
 	if (how->flags & SHMSTORE_ARB_ASYNC) {
 		r = post_later(s, c, &call, later);
@@ -185,7 +177,7 @@ static int begin(struct shmstore *s, const struct shmstore_arb_how *how,
 	uint64_t generation;
 	bool async;
 
-	*ret = how ? *how : DEFAULT;
+	*ret = how ? *how : (struct shmstore_arb_how){0};
 	async = ret->flags & SHMSTORE_ARB_ASYNC;
 	if (ret->flags & ~SHMS_ARB_FLAGS)
 		return shms_detail_flags(ret->flags, SHMS_ARB_FLAGS);
@@ -336,7 +328,7 @@ static void shrink(struct shmstore *s, struct shmstore_arb_reservation *r, uint6
 	uint64_t leased = bytes < r->leased ? bytes : r->leased;
 
 	if (leased) {
-		shms_attempt_forget(s, r, leased, false);
+		shms_attempt_change(s, r, -leased, false);
 		if (settled)
 			lease_settle(s, r->pool, leased);
 		else
@@ -351,7 +343,7 @@ static void shrink(struct shmstore *s, struct shmstore_arb_reservation *r, uint6
 		return;
 	}
 	/* All of it is memory. */
-	shms_attempt_forget(s, r, 0, true);
+	shms_attempt_change(s, r, 0, true);
 	post(s, WIRE_ARB_SEAL, r, bytes - leased);
 	r->id = 0;
 }
@@ -367,7 +359,7 @@ int shmstore_arb_release(struct shmstore *s, struct shmstore_arb_reservation *r)
 
 	if (e < 0)
 		return e;
-	shms_attempt_forget(s, r, r->leased, r->id != 0);
+	shms_attempt_change(s, r, -r->leased, r->id != 0);
 	if (r->leased)
 		shms_lease_give(s, r->pool, r->leased);
 	if (r->id)
@@ -389,7 +381,7 @@ int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, 
 				   r->pool);
 	if (r->id && bytes > r->leased) {
 		/* Tell the daemon the memory's size: it may be less, or more, than was reserved. */
-		shms_attempt_forget(s, r, 0, true);
+		shms_attempt_change(s, r, 0, true);
 		post(s, WIRE_ARB_SEAL, r, bytes - r->leased);
 		r->bytes = r->leased;
 		r->id = 0;
@@ -422,11 +414,11 @@ static int grow(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t
 		outcome = reserve_asked(s, &ask, &part);
 		if (outcome == 0) {
 			/* Of the attempt under way now, wherever the leased part came from. */
-			shms_attempt_forget(s, r, r->leased, false);
+			shms_attempt_change(s, r, -r->leased, false);
 			grown.id = part.id;
 			grown.context = part.context;
 			grown.attempt = part.attempt;
-			shms_attempt_lease(s, &grown, grown.leased);
+			shms_attempt_change(s, &grown, grown.leased, false);
 		}
 	}
 	if (outcome == 0)
@@ -453,7 +445,7 @@ int shmstore_arb_resize(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	more = bytes - r->bytes;
 	if (!lease_take(s, own.context, r->pool, more, own.flags))
 		return grow(s, r, more, &own);
-	shms_attempt_lease(s, r, more);
+	shms_attempt_change(s, r, more, false);
 	r->bytes += more;
 	r->leased += more;
 	return 0;

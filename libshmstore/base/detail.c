@@ -25,12 +25,6 @@ bool shms_detail_is(int error)
 	return sentence[0] && (shms_detail_told == error || shms_detail_told == -EAGAIN);
 }
 
-int shms_detail_becomes(int error)
-{
-	shms_detail_told = error;
-	return error;
-}
-
 int shms_detail(int error, const char *path, const char *format, ...)
 {
 	va_list ap;
@@ -113,50 +107,35 @@ const char *shmstore_error_path(void)
 
 const char *shmstore_strerror(int error)
 {
-	switch (error < 0 ? -error : error) {
-	case 0:
-		return "success";
-	case EINVAL:
-		return "invalid argument: a name, key, size or flag that the call does not take";
-	case ENOENT:
-		return "no such partition, store, key or peer";
-	case EEXIST:
-		return "exists already: the key is held, or the directory holds something that is "
-		       "not ours";
-	case EBUSY:
-		return "the store's name is held by a live process";
-	case ENOSPC:
-		return "the partition is full, or at its limit";
-	case EDQUOT:
-		return "a quota is used up: the store's, its user's or its label's";
-	case EBADMSG:
-		return "damaged or forged: an object, ticket or marker fails validation";
-	case EPERM:
-		return "not allowed, by the kernel, a filter before it, or a rule of the partition "
-		       "or of the store";
-	case ESTALE:
-		return "the lease expired or was taken";
-	case EXDEV:
-		return "not on the same mount";
-	case EMFILE:
-		return "out of file descriptors";
-	case ENOMEM:
-		return "out of memory or of mappings (see vm.max_map_count)";
-	case ENOTSUP:
-		return "not supported here: by the kernel, a filter before it, the file system, or "
-		       "this version";
-	case EIO:
-		return "the kernel reported an input/output error";
-	case EFBIG:
-		return "the object is larger than this process may make files (ulimit -f, "
-		       "RLIMIT_FSIZE)";
-	case ETIMEDOUT:
-		return "timed out";
-	case ECANCELED:
-		return "canceled";
-	default:
-		return "an error that this library does not use";
-	}
+	static const char *const meanings[] = {
+		[0] = "success",
+		[EINVAL] =
+			"invalid argument: a name, key, size or flag that the call does not take",
+		[ENOENT] = "no such partition, store, key or peer",
+		[EEXIST] = ("exists already: the key is held, or the directory holds something "
+			    "that is not ours"),
+		[EBUSY] = "the store's name is held by a live process",
+		[ENOSPC] = "the partition is full, or at its limit",
+		[EDQUOT] = "a quota is used up: the store's, its user's or its label's",
+		[EBADMSG] = "damaged or forged: an object, ticket or marker fails validation",
+		[EPERM] = ("not allowed, by the kernel, a filter before it, or a rule of the "
+			   "partition or of the store"),
+		[ESTALE] = "the lease expired or was taken",
+		[EXDEV] = "not on the same mount",
+		[EMFILE] = "out of file descriptors",
+		[ENOMEM] = "out of memory or of mappings (see vm.max_map_count)",
+		[ENOTSUP] = ("not supported here: by the kernel, a filter before it, the file "
+			     "system, or this version"),
+		[EIO] = "the kernel reported an input/output error",
+		[EFBIG] = ("the object is larger than this process may make files (ulimit -f, "
+			   "RLIMIT_FSIZE)"),
+		[ETIMEDOUT] = "timed out",
+		[ECANCELED] = "canceled",
+	};
+	unsigned code = error < 0 ? 0u - (unsigned)error : (unsigned)error;
+	const char *meaning = code < sizeof(meanings) / sizeof(meanings[0]) ? meanings[code] : NULL;
+
+	return meaning ? meaning : "an error that this library does not use";
 }
 
 const char *shmstore_version(void)

@@ -35,9 +35,6 @@ int shms_take_sized(void *ret, size_t size, const void *from, size_t least, cons
  * error may stem from that. */
 void shms_detail_refused(int error);
 
-/* Makes the last sentence that of this error. Returns the error. */
-int shms_detail_becomes(int error);
-
 /* The error that the thread's sentence is about; 0 = none was said. */
 extern _Thread_local int shms_detail_told;
 /* Is the sentence that was said last about error? One about -EAGAIN is

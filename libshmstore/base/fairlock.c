@@ -39,11 +39,6 @@ void shms_fairlock_init(struct shms_fairlock *l)
 	atomic_init(&l->now, 0);
 }
 
-void shms_fairlock_deinit(struct shms_fairlock *l)
-{
-	pthread_rwlock_destroy(&l->lock);
-}
-
 static void futex(_Atomic uint32_t *word, int op, uint32_t value, uint32_t bits)
 {
 	syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, NULL, NULL, bits);

@@ -27,7 +27,6 @@ struct shms_fairlock {
 };
 
 void shms_fairlock_init(struct shms_fairlock *l);
-void shms_fairlock_deinit(struct shms_fairlock *l);
 
 /* Of the next functions. */
 void shms_fairlock_share_among(struct shms_fairlock *l);

@@ -37,55 +37,34 @@ off_t shms_seek(int fd, uint64_t offset, int whence)
 	return at >= 0 ? at : errno == EPERM ? -ENOSYS : -errno;
 }
 
+/* The closed list, each as itself, and the errors that are told as one of it. */
+static const uint8_t told_as[] = {
+	[EINVAL] = EINVAL,       [ENOENT] = ENOENT,
+	[EEXIST] = EEXIST,       [EBUSY] = EBUSY,
+	[ENOSPC] = ENOSPC,       [EDQUOT] = EDQUOT,
+	[EBADMSG] = EBADMSG,     [EPERM] = EPERM,
+	[ESTALE] = ESTALE,       [EXDEV] = EXDEV,
+	[EMFILE] = EMFILE,       [ENOMEM] = ENOMEM,
+	[ENOTSUP] = ENOTSUP,     [EIO] = EIO,
+	[ETIMEDOUT] = ETIMEDOUT, [EFBIG] = EFBIG,
+	[ECANCELED] = ECANCELED, [EACCES] = EPERM,
+	[EROFS] = EPERM,         [ENFILE] = EMFILE,
+	[ENOTDIR] = ENOENT,      [ELOOP] = EBADMSG,
+	[EISDIR] = EBADMSG,      [ENXIO] = EBADMSG,
+	[ENOTEMPTY] = EEXIST,    [EMLINK] = ENOSPC,
+	[ENOSYS] = ENOTSUP,      [ENAMETOOLONG] = EINVAL,
+	[EFAULT] = EINVAL,
+};
+
 int shms_error(int error)
 {
 	if (error < 0)
 		error = -error;
 	if (error == ENOSYS || error == EPERM)
 		shms_refused_suspect();
-	switch (error) {
-	case 0:
-	case EINVAL:
-	case ENOENT:
-	case EEXIST:
-	case EBUSY:
-	case ENOSPC:
-	case EDQUOT:
-	case EBADMSG:
-	case EPERM:
-	case ESTALE:
-	case EXDEV:
-	case EMFILE:
-	case ENOMEM:
-	case ENOTSUP:
-	case EIO:
-	case ETIMEDOUT:
-	case ECANCELED:
-	case EFBIG:
-		return -error;
-	case EACCES:
-	case EROFS:
-		return -EPERM;
-	case ENFILE:
-		return -EMFILE;
-	case ENOTDIR:
-		return -ENOENT;
-	case ELOOP:
-	case EISDIR:
-	case ENXIO:
-		return -EBADMSG;
-	case ENOTEMPTY:
-		return -EEXIST;
-	case EMLINK:
-		return -ENOSPC;
-	case ENOSYS:
-		return -ENOTSUP;
-	case ENAMETOOLONG:
-	case EFAULT:
-		return -EINVAL;
-	default:
-		return -EIO;
-	}
+	if (error == 0)
+		return 0;
+	return (size_t)error < sizeof(told_as) && told_as[error] ? -told_as[error] : -EIO;
 }
 
 int shms_open_beneath(int dirfd, const char *path, int flags)
@@ -533,24 +512,20 @@ uint64_t shms_nonce(void)
 	return z ^ (z >> 31);
 }
 
-static struct timespec now(clockid_t clock)
+int64_t shms_now_real_ns(void)
 {
 	struct timespec ts;
 
-	clock_gettime(clock, &ts);
-	return ts;
-}
-
-int64_t shms_now_real_ns(void)
-{
-	struct timespec ts = now(CLOCK_REALTIME);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return shms_stat_ns(&ts);
 }
 
 uint64_t shms_now_mono_ns(void)
 {
-	struct timespec ts = now(CLOCK_MONOTONIC);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)shms_stat_ns(&ts);
 }
 
 uint64_t shms_until_ns(uint64_t ms)

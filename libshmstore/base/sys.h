@@ -18,6 +18,14 @@
 
 #include "unnamed.h"
 
+/*
+ * Of a function that most calls do not need, in the one that calls it. Inlined, its locals would be
+ * part of that one's frame: an array of a page puts what is used around it on other pages, and is
+ * touched by the check of the stack's end. A hand-over between two processes runs in cold caches,
+ * where each page and line counts.
+ */
+#define SHMS_ASIDE __attribute__((noinline))
+
 /* Maps what the kernel says to the closed list of shmstore.h. Takes errno
  * or -errno, returns -errno. */
 int shms_error(int error);
@@ -141,7 +149,7 @@ static inline uint64_t shms_blocks(const struct stat *st)
 {
 	return (uint64_t)st->st_blocks * 512;
 }
-/* A time of a file in ns. */
+/* A time in ns. */
 static inline int64_t shms_stat_ns(const struct timespec *t)
 {
 	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;

@@ -53,6 +53,13 @@ bool shms_unnamed_is(const char *name)
 	       strspn(name + sizeof(PREFIX) - 1, "0123456789abcdef") == 16;
 }
 
+static void put_in(struct named *n)
+{
+	SHMS_HELD(&lock);
+	LL_PREPEND(list, n);
+	atomic_fetch_add_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
+}
+
 static int open_aside(const struct shms_unnamed *u, int flags, mode_t mode)
 {
 	_free_ struct named *n = malloc(sizeof(*n));
@@ -71,11 +78,8 @@ static int open_aside(const struct shms_unnamed *u, int flags, mode_t mode)
 	n->fd = fd;
 	n->dir_fd = shms_take_fd(&dir_fd);
 	shms_transient_hold(n->dir_fd);
-	pthread_mutex_lock(&lock);
-	LL_PREPEND(list, n);
+	put_in(n);
 	n = NULL;
-	atomic_fetch_add_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&lock);
 	return shms_take_fd(&fd);
 }
 
@@ -93,13 +97,6 @@ static struct named *take(int fd)
 		atomic_fetch_sub_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
 	}
 	return n;
-}
-
-static void put_back(struct named *n)
-{
-	SHMS_HELD(&lock);
-	LL_PREPEND(list, n);
-	atomic_fetch_add_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
 }
 
 static void forget(struct named *n)
@@ -152,7 +149,7 @@ int shms_unnamed_move(int fd, int dir_fd, const char *name)
 		return 0;
 	r = shms_rename_noreplace(n->dir_fd, n->name, dir_fd, name);
 	if (r < 0)
-		put_back(n);
+		put_in(n);
 	else
 		forget(n);
 	return r < 0 ? r : 1;

@@ -524,9 +524,3 @@ struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
 	u->list[u->last] = (struct shmstore_user_books){.size = sizeof(*u->list), .uid = uid};
 	return &u->list[u->last];
 }
-
-void shms_users_clear(struct shms_users *u)
-{
-	free(u->list);
-	*u = (struct shms_users){0};
-}

@@ -8,10 +8,7 @@
 #include <stdint.h>
 
 struct shms_holders;
-struct shms_inodes;
-struct shms_page;
 struct shms_users;
-struct shms_walk_store;
 
 #define SHMS_BOOKS_REST (1u << 0)
 
@@ -53,6 +50,5 @@ struct shms_users {
 /* The entry of uid, zeroed but for size and uid where it is new; valid until the next
  * call. NULL: out of memory. */
 struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid);
-void shms_users_clear(struct shms_users *u);
 
 #endif

@@ -55,6 +55,107 @@ struct process {
 	char command[SHMS_HOLD_COMMAND];
 };
 
+/* ---- mappings -------------------------------------------------------------------------------- */
+
+/*
+ * Most lines of most processes are of other devices, so the device is looked at first and the
+ * numbers are read last. Pure.
+ */
+
+#define UUID_DIGITS 32
+
+static const char DELETED[] = " (deleted)";
+
+/* Is the last directory of the path of that name, which begins with a slash? *ret_name: what is
+ * behind it. */
+static bool is_in_dir(const char *path, size_t length, const char *parent, const char **ret_name)
+{
+	const char *slash = memrchr(path, '/', length);
+	size_t n = strlen(parent);
+
+	*ret_name = slash ? slash + 1 : path;
+	return slash && (size_t)(slash - path) >= n && memcmp(slash - n, parent, n) == 0;
+}
+
+/* Is path that of a file in a store's recycle/? */
+static bool path_is_recycled(const char *path, size_t length)
+{
+	const char *name;
+
+	return is_in_dir(path, length, "/" SHMS_DIR_RECYCLE, &name);
+}
+
+/* Its name is a uuid: its owner also maps it by the name that the kernel gave it before. */
+static bool is_segment(const char *path, size_t length)
+{
+	const char *name, *end = path + length;
+
+	if (!is_in_dir(path, length, "/" SHMS_DIR_SEGMENTS, &name) || end - name != UUID_DIGITS)
+		return false;
+	while (name < end && strchr("0123456789abcdef", *name))
+		name++;
+	return name == end;
+}
+
+bool shms_mapping_deleted(const char *path, size_t *io_length)
+{
+	size_t n = sizeof(DELETED) - 1;
+
+	if (*io_length <= n || memcmp(path + *io_length - n, DELETED, n) != 0)
+		return false;
+	*io_length -= n;
+	return true;
+}
+
+/* The start of field number n (from 0) of a line whose fields are set apart by one space. */
+static const char *field(const char *line, const char *end, int n)
+{
+	const char *s = line;
+
+	for (; s && n > 0; n--) {
+		s = memchr(s, ' ', (size_t)(end - s));
+		s = s ? s + 1 : NULL;
+	}
+	return s;
+}
+
+bool shms_mapping_parse(const char *line, size_t length, const char *device,
+			struct shms_mapping *ret)
+{
+	/* "start-end perms offset device inode   path" */
+	const char *end = line + length, *perms, *offset, *dev = field(line, end, 3);
+	struct shms_mapping m = {0};
+	size_t n = strlen(device);
+	char *rest;
+
+	if (!dev || (size_t)(end - dev) <= n || memcmp(dev, device, n) != 0)
+		return false;
+	m.ino = strtoull(dev + n, &rest, 10);
+	m.path = memchr(rest, '/', (size_t)(end - rest));
+	if (!m.path)
+		return false;
+	m.path_length = (size_t)(end - m.path);
+	m.deleted = shms_mapping_deleted(m.path, &m.path_length);
+	m.recycled = !m.deleted && path_is_recycled(m.path, m.path_length);
+	m.segment = is_segment(m.path, m.path_length);
+	if (!m.deleted && !m.recycled && !m.segment)
+		return false;
+	perms = field(line, end, 1);
+	offset = field(line, end, 2);
+	if (offset - perms != 5)
+		return false;
+	m.start = strtoul(line, &rest, 16);
+	if (*rest != '-')
+		return false;
+	m.end = strtoul(rest + 1, NULL, 16);
+	m.writer = perms[1] == 'w' && perms[3] == 's';
+	m.offset = strtoull(offset, NULL, 16);
+	if (m.end <= m.start)
+		return false;
+	*ret = m;
+	return true;
+}
+
 /* ---- ghosts and holds ------------------------------------------------------------------------ */
 
 static struct shms_ghost *ghost_get(struct shms_holders *h, uint64_t ino)
@@ -131,7 +232,7 @@ static void key_of_path(struct shms_ghost *g, const char *path, size_t length)
 	const char *last;
 	size_t n, key_size;
 
-	if (!shms_mapping_in_dir(path, length, "/" SHMS_DIR_OBJECTS, &last))
+	if (!is_in_dir(path, length, "/" SHMS_DIR_OBJECTS, &last))
 		return;
 	n = (size_t)(path + length - last);
 	if (n >= sizeof(name))
@@ -208,15 +309,6 @@ static void settle(struct shms_holders *h, struct shms_ghost *g, const struct st
 	g->uid = stx->stx_uid;
 }
 
-/* A name of g was met, and it is in recycle/. */
-static void may_be_pooled(struct shms_holders *h, struct shms_ghost *g)
-{
-	if (!g->named)
-		h->n_unsure--;
-	g->named = true;
-	g->pooled = true;
-}
-
 /* ---- maps ------------------------------------------------------------------------------------ */
 
 /* Notes who maps a segment: the walk finds out whether it has views of what nobody has by name. */
@@ -244,8 +336,10 @@ static int on_unnamed(struct process *p, const struct shms_mapping *m)
 
 	if (!g)
 		return -ENOMEM;
-	if (m->recycled && !g->exact)
-		may_be_pooled(p->h, g);
+	if (m->recycled && !g->exact) {
+		p->h->n_unsure -= !g->named;
+		g->named = g->pooled = true;
+	}
 	if (g->named && (!g->pooled || m->writer))
 		return 0;
 	snprintf(name, sizeof(name), "map_files/%lx-%lx", m->start, m->end);
@@ -272,13 +366,6 @@ static int on_unnamed(struct process *p, const struct shms_mapping *m)
 	return 0;
 }
 
-static int on_mapping(struct process *p, const struct shms_mapping *m)
-{
-	int r = m->segment ? on_segment(p, m) : 0;
-
-	return r < 0 || (m->segment && !m->deleted) ? r : on_unnamed(p, m);
-}
-
 /* Takes the whole lines out of the first *io_have bytes of the buffer;
  * leaves the rest at its start. */
 static int take_lines(struct process *p, size_t *io_have)
@@ -289,8 +376,11 @@ static int take_lines(struct process *p, size_t *io_have)
 
 	while (r == 0 && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
 		*newline = '\0';
-		if (shms_mapping_parse(at, (size_t)(newline - at), p->device, &m))
-			r = on_mapping(p, &m);
+		if (shms_mapping_parse(at, (size_t)(newline - at), p->device, &m)) {
+			r = m.segment ? on_segment(p, &m) : 0;
+			if (r == 0 && (!m.segment || m.deleted))
+				r = on_unnamed(p, &m);
+		}
 		at = newline + 1;
 	}
 	*io_have = (size_t)(end - at);
@@ -345,7 +435,7 @@ static bool holds_pooled(const struct process *p, const char *name, const char *
 {
 	struct stat link;
 
-	if (!deleted && !shms_mapping_recycled(path, length))
+	if (!deleted && !path_is_recycled(path, length))
 		return false;
 	return fstatat(p->fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0 && !(link.st_mode & S_IWUSR);
 }

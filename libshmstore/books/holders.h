@@ -118,7 +118,7 @@ struct shms_holders {
 };
 
 /*
- * mapping.c: lines of /proc/PID/maps, and the paths that the kernel tells of files that lost their
+ * Lines of /proc/PID/maps, and the paths that the kernel tells of files that lost their
  * name. Pure.
  */
 
@@ -140,12 +140,6 @@ struct shms_mapping {
  * device, or none of those. */
 bool shms_mapping_parse(const char *line, size_t length, const char *device,
 			struct shms_mapping *ret);
-/* Is the last directory of the path of that name, which begins with a slash? *ret_name: what is
- * behind it. */
-bool shms_mapping_in_dir(const char *path, size_t length, const char *parent,
-			 const char **ret_name);
-/* Is path that of a file in a store's recycle/? */
-bool shms_mapping_recycled(const char *path, size_t length);
 /* Takes " (deleted)" off the end; false where it is not there. */
 bool shms_mapping_deleted(const char *path, size_t *io_length);
 

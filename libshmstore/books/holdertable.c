@@ -235,13 +235,6 @@ static int each_packed(const struct shms_holders *h,
 	return r;
 }
 
-static void free_packed(struct shms_holders *h)
-{
-	for (size_t i = 0; i < h->n_packed; i++)
-		free(h->packed[i].key);
-	free(h->packed);
-}
-
 /* ---- inodes without a name ------------------------------------------------------------------- */
 
 struct shms_holders *shms_holders_free(struct shms_holders *h)
@@ -253,7 +246,9 @@ struct shms_holders *shms_holders_free(struct shms_holders *h)
 	for (size_t i = 0; i < h->n_holds; i++)
 		free(h->holds[i].path);
 	free(h->holds);
-	free_packed(h);
+	for (size_t i = 0; i < h->n_packed; i++)
+		free(h->packed[i].key);
+	free(h->packed);
 	HASH_ITER(hh, h->ghosts, g, next)
 	{
 		HASH_DEL(h->ghosts, g);

@@ -162,14 +162,6 @@ static bool is_missing(const struct verifying *v, uint64_t id)
 	return true;
 }
 
-static int tell_missing(struct verifying *v, const struct shms_stub *stub, const char *path)
-{
-	int r = is_named(v, stub->id) ? in_memory(v, stub) : 1;
-
-	/* Of a clean copy nothing is lost, and gc puts it right. */
-	return r < 0 ? r : r > 0 ? 0 : tell(v, path, -EBADMSG, "the tier file is missing");
-}
-
 static int check_file(struct verifying *v, const struct shms_stub *stub, const char *path)
 {
 	struct shms_tier_header h;
@@ -178,8 +170,11 @@ static int check_file(struct verifying *v, const struct shms_stub *stub, const c
 	_fd_ int fd = -1;
 	int r;
 
-	if (is_missing(v, stub->id))
-		return tell_missing(v, stub, path);
+	if (is_missing(v, stub->id)) {
+		r = is_named(v, stub->id) ? in_memory(v, stub) : 1;
+		/* Of a clean copy nothing is lost, and gc puts it right. */
+		return r < 0 ? r : r > 0 ? 0 : tell(v, path, -EBADMSG, "the tier file is missing");
+	}
 	r = shms_tier_file_open(v->t, stub, &fd, &h);
 	if (r < 0) {
 		/* "<path>: <reason>" */

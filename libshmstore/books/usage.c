@@ -63,7 +63,8 @@ static void forget(struct surveying *s)
 	for (size_t i = 0; i < s->n_stores; i++)
 		free(s->stores[i].text);
 	s->n_stores = 0;
-	shms_users_clear(&s->users);
+	free(s->users.list);
+	s->users = (struct shms_users){0};
 	s->holders = shms_holders_free(s->holders);
 }
 

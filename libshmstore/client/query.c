@@ -70,9 +70,8 @@ struct answer {
 	size_t n, room;
 };
 
-static int failed(struct shmstore_client *c, int error, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static int failed(struct shmstore_client *c, int error, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) int failed(struct shmstore_client *c, int error,
+							const char *format, ...)
 {
 	va_list args;
 
@@ -165,15 +164,6 @@ static int take_error(struct shmstore_client *c, const struct message *m)
 	return broken(c, error_of(e.error), m->tail);
 }
 
-static int take_refused(struct shmstore_client *c, const struct message *m)
-{
-	struct wire_refused r;
-
-	memcpy(&r, m->body, sizeof(r));
-	return failed(c, error_of(r.error), "%s",
-		      m->h.tail ? m->tail : shmstore_strerror(error_of(r.error)));
-}
-
 static int send_request(struct shmstore_client *c, uint16_t type, const void *body,
 			const char *tail, size_t tail_size)
 {
@@ -197,14 +187,15 @@ static int send_request(struct shmstore_client *c, uint16_t type, const void *bo
 /* The next message about our request. */
 static int reply(struct shmstore_client *c, uint64_t deadline_ns, struct message *ret)
 {
+	struct wire_refused refused;
+
 	while (true) {
 		int r = wait_readable(c, deadline_ns, false);
 
 		if (r == 0) {
-			char why[64];
-			snprintf(why, sizeof(why), "the daemon did not answer within %u ms",
-				 c->timeout_ms);
-			return broken(c, -ETIMEDOUT, why);
+			hang_up(c);
+			return failed(c, -ETIMEDOUT, "the daemon did not answer within %u ms",
+				      c->timeout_ms);
 		}
 		if (r > 0)
 			r = receive(c, ret);
@@ -216,7 +207,11 @@ static int reply(struct shmstore_client *c, uint64_t deadline_ns, struct message
 			return take_error(c, ret);
 		if (ret->h.serial != c->serial)
 			return broken(c, -EBADMSG, "it answered what was not asked");
-		return ret->h.type == WIRE_REFUSED ? take_refused(c, ret) : 0;
+		if (ret->h.type != WIRE_REFUSED)
+			return 0;
+		memcpy(&refused, ret->body, sizeof(refused));
+		r = error_of(refused.error);
+		return failed(c, r, "%s", ret->h.tail ? ret->tail : shmstore_strerror(r));
 	}
 }
 
@@ -262,14 +257,6 @@ static int greet(struct shmstore_client *c, uint64_t deadline_ns)
 	return 0;
 }
 
-/* Between requests nothing is due: what is there to be read is the end, or an ERROR before it. */
-static bool is_stale(const struct shmstore_client *c)
-{
-	struct pollfd p = {.fd = c->fd, .events = POLLIN};
-
-	return poll(&p, 1, 0) != 0;
-}
-
 /* The socket that is meant now: who starts a daemon between two calls means it. */
 static int find_socket(struct shmstore_client *c)
 {
@@ -287,12 +274,15 @@ static int find_socket(struct shmstore_client *c)
 
 static int connected(struct shmstore_client *c, uint64_t deadline_ns)
 {
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
 	int r;
 
 	c->reason[0] = '\0';
 	if (c->watching)
 		return failed(c, -EINVAL, "this connection watches");
-	if (c->fd >= 0 && !is_stale(c))
+	/* Between requests nothing is due: what is there to be read is the end, or an ERROR before
+	 * it. */
+	if (c->fd >= 0 && poll(&p, 1, 0) == 0)
 		return 0;
 	hang_up(c);
 	r = find_socket(c);
@@ -392,14 +382,21 @@ int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body
 
 /* ---- the API ---- */
 
+static int check_timeout(uint32_t timeout_ms)
+{
+	if (timeout_ms && timeout_ms <= TIMEOUT_MAX_MS)
+		return 0;
+	return shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u",
+			   (unsigned)TIMEOUT_MAX_MS, timeout_ms);
+}
+
 int shmstore_client_new(const char *socket, uint32_t timeout_ms, struct shmstore_client **ret)
 {
 	struct shmstore_client *c;
+	int r = ret ? check_timeout(timeout_ms) : shms_detail_null("ret");
 
-	if (!ret || !timeout_ms || timeout_ms > TIMEOUT_MAX_MS)
-		return !ret ? shms_detail_null("ret")
-			    : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u",
-					  (unsigned)TIMEOUT_MAX_MS, timeout_ms);
+	if (r < 0)
+		return r;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -432,12 +429,11 @@ struct shmstore_client *shmstore_client_free(struct shmstore_client *c)
 
 int shmstore_client_set_timeout(struct shmstore_client *c, uint32_t timeout_ms)
 {
-	if (!c || !timeout_ms || timeout_ms > TIMEOUT_MAX_MS)
-		return !c ? shms_detail_null("c")
-			  : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u",
-					(unsigned)TIMEOUT_MAX_MS, timeout_ms);
-	c->timeout_ms = timeout_ms;
-	return 0;
+	int r = c ? check_timeout(timeout_ms) : shms_detail_null("c");
+
+	if (r == 0)
+		c->timeout_ms = timeout_ms;
+	return r;
 }
 
 const char *shmstore_client_path(const struct shmstore_client *c)

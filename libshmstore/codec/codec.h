@@ -62,7 +62,7 @@ struct shms_codec_unpacking {
 int shms_codec_unpack(struct shms_codec_context *c, struct shms_codec_unpacking *u);
 
 /*
- * planes.c: arrays of 4- or 8-byte words turned into planes of bytes that compress well and fast,
+ * Arrays of 4- or 8-byte words turned into planes of bytes that compress well and fast,
  * and back. Pure.
  */
 
@@ -71,8 +71,6 @@ struct shms_planes {
 	bool delta;     /* the differences of neighbouring words instead of the words */
 };
 
-/* Bytes of each plane of size bytes. */
-size_t shms_planes_size(struct shms_planes p, size_t size);
 /* size bytes in, as many out; they do not overlap. Words beyond a multiple of eight are copied. */
 void shms_planes_split(struct shms_planes p, const void *words, size_t size, void *planes);
 void shms_planes_join(struct shms_planes p, const void *planes, size_t size, void *words);

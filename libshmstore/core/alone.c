@@ -134,14 +134,6 @@ struct lack {
 	bool of_label; /* what stores of other labels have does not matter */
 };
 
-static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint64_t more)
-{
-	return shms_detail(error, NULL,
-			   "the limit that shmstored set for %s is used up: %" PRIu64 " of %" PRIu64
-			   " bytes are used or granted and %" PRIu64 " more were asked for",
-			   whose, used, hard, more);
-}
-
 /* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT and *ret. */
 static int room(struct wire_credit *c, const struct sums *k, const struct statvfs *fs,
 		uint64_t more, struct lack *ret)
@@ -166,7 +158,11 @@ static int room(struct wire_credit *c, const struct sums *k, const struct statvf
 		if (!limits[i].hard || add(sum, more) <= limits[i].hard)
 			continue;
 		*ret = (struct lack){add(sum, more) - limits[i].hard, i == 2};
-		return over(limits[i].error, limits[i].whose, sum, limits[i].hard, more);
+		return shms_detail(limits[i].error, NULL,
+				   "the limit that shmstored set for %s is used up: %" PRIu64
+				   " of %" PRIu64 " bytes are used or granted and %" PRIu64
+				   " more were asked for",
+				   limits[i].whose, sum, limits[i].hard, more);
 	}
 	return 0;
 }
@@ -176,7 +172,6 @@ static int room(struct wire_credit *c, const struct sums *k, const struct statvf
 struct taker {
 	const struct shmstore *s;
 	const struct lack *lack;
-	ino_t own; /* the directory of the one that takes */
 	uint64_t taken;
 };
 
@@ -214,7 +209,7 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 	struct taker *t = arg;
 	struct shms_page page, *map;
 
-	if (store->fd < 0 || store->st.st_uid != t->s->uid || store->st.st_ino == t->own ||
+	if (store->fd < 0 || store->st.st_uid != t->s->uid || store->st.st_ino == t->s->dir_inode ||
 	    shms_page_alive(store->fd) == SHMSTORE_DEAD || shms_page_read(store->fd, &page) < 0)
 		return 0;
 	if (t->lack->of_label && strcmp(page.label, t->s->page->label) != 0)
@@ -225,15 +220,6 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 	t->taken += take_from(&map->credit, t->lack->bytes - t->taken);
 	munmap(map, SHMS_PAGE_SIZE);
 	return t->taken >= t->lack->bytes;
-}
-
-/* Bytes; fewer than are lacking: there were no more. */
-static uint64_t take_back(struct shmstore *s, const struct lack *lack)
-{
-	struct taker t = {.s = s, .lack = lack, .own = s->dir_inode};
-
-	shms_walk_stores(s->p, take_unspent, &t);
-	return t.taken;
 }
 
 /* ---- the grant; the lock is held ---- */
@@ -271,11 +257,12 @@ static int make_room(struct shmstore *s, uint64_t *io)
 		return 0;
 	/* Once for each kind of limit. */
 	for (int i = 0; i < 3 && (r = room(c, &k, &fs, n, &lack)) < 0; i++) {
-		uint64_t more = take_back(s, &lack);
+		struct taker t = {.s = s, .lack = &lack};
 
-		if (more < lack.bytes)
+		shms_walk_stores(s->p, take_unspent, &t);
+		if (t.taken < lack.bytes) /* there were no more */
 			return r;
-		taken += more - lack.bytes;
+		taken += t.taken - lack.bytes;
 		if (sum_up(s, &k, &fs) < 0)
 			return r;
 	}
@@ -334,21 +321,20 @@ static void copy_limits(struct wire_credit *to, struct heritage *h)
 	struct wire_credit *from = &h->found;
 	uint64_t none = 0;
 
-	atomic_store_explicit(&to->flags, value(&from->flags), memory_order_relaxed);
-	atomic_store_explicit(&to->credit, value(&from->credit), memory_order_relaxed);
-	atomic_store_explicit(&to->partition_hard, value(&from->partition_hard),
-			      memory_order_relaxed);
-	atomic_store_explicit(&to->user_hard, value(&from->user_hard), memory_order_relaxed);
-	atomic_store_explicit(&to->user_base,
-			      atomic_load_explicit(&from->user_base, memory_order_relaxed),
-			      memory_order_relaxed);
+#define COPY(member)                                                                     \
+	atomic_store_explicit(&to->member,                                               \
+			      atomic_load_explicit(&from->member, memory_order_relaxed), \
+			      memory_order_relaxed)
+	COPY(flags);
+	COPY(credit);
+	COPY(partition_hard);
+	COPY(user_hard);
+	COPY(user_base);
 	if (h->same_label) {
-		atomic_store_explicit(&to->label_hard, value(&from->label_hard),
-				      memory_order_relaxed);
-		atomic_store_explicit(&to->label_base,
-				      atomic_load_explicit(&from->label_base, memory_order_relaxed),
-				      memory_order_relaxed);
+		COPY(label_hard);
+		COPY(label_base);
 	}
+#undef COPY
 	/* Release: who sees the epoch sees the limits. */
 	atomic_compare_exchange_strong_explicit(&to->epoch, &none, value(&from->epoch),
 						memory_order_release, memory_order_relaxed);

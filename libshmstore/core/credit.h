@@ -102,9 +102,6 @@ static inline void shms_credit_tend(struct shmstore *s)
 
 /* Credit where no daemon answers: limits hold all the same. */
 
-struct shmstore;
-struct shmstore_partition;
-
 /*
  * The store is short of credit for n bytes and has no daemon: raises its own granted, by what is
  * given ahead if there is so much room, else by what is missing. 0: try again (also where a daemon

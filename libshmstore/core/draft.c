@@ -40,7 +40,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"

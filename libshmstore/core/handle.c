@@ -81,12 +81,6 @@ void shms_linked_back(struct shmstore *s, uint64_t bytes)
 		atomic_store_explicit(&s->ledger->linked_bytes_max, now, memory_order_relaxed);
 }
 
-void shms_linked_add(struct shmstore *s, uint64_t bytes)
-{
-	shms_linked_back(s, bytes);
-	shms_count(&s->ledger->linked_n, 1);
-}
-
 void shms_linked_sub(struct shmstore *s, uint64_t bytes)
 {
 	atomic_fetch_sub_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed);
@@ -201,15 +195,6 @@ bool shms_there_is_page(const struct shmstore *s)
 		       : st.st_ino == s->page_inode;
 }
 
-static void touch(struct shmstore *s, struct shms_pack *pack)
-{
-	(void)utimensat(s->dir_fd, SHMS_PAGE_FILE, NULL, AT_SYMLINK_NOFOLLOW);
-	/* Another user's, it may be. */
-	(void)utimensat(s->p->fd, SHMS_MARKER_FILE, NULL, AT_SYMLINK_NOFOLLOW);
-	if (pack)
-		shms_pack_touch(pack);
-}
-
 int shms_there_look(struct shmstore *s)
 {
 	struct shms_pack *pack = shms_packed_pack(s);
@@ -235,8 +220,13 @@ int shms_there_look(struct shmstore *s)
 				   "read until it is closed: close it, and open it again",
 				   s->path, what);
 	if (now_ms - s->touched_ms >= TOUCH_MS) {
-		if (s->touched_ms)
-			touch(s, pack);
+		if (s->touched_ms) {
+			(void)utimensat(s->dir_fd, SHMS_PAGE_FILE, NULL, AT_SYMLINK_NOFOLLOW);
+			/* Another user's, it may be. */
+			(void)utimensat(s->p->fd, SHMS_MARKER_FILE, NULL, AT_SYMLINK_NOFOLLOW);
+			if (pack)
+				shms_pack_touch(pack);
+		}
 		s->touched_ms = now_ms;
 	}
 	atomic_store_explicit(&s->there_ms, now_ms, memory_order_relaxed);

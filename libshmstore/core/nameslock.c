@@ -15,7 +15,7 @@
 #include "sys.h"
 #include "tier.h"
 
-/* Does another process wait (move.c), which goes first? Who has waited for so long lets nobody by:
+/* Does another process wait (page.c), which goes first? Who has waited for so long lets nobody by:
  * it may be stopped, or dead. */
 static bool gives_way(struct shmstore *s, uint64_t since_ns)
 {

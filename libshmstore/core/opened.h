@@ -95,8 +95,6 @@ static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
 	shms_light_add(n, add);
 }
 
-/* A gauge with its high-water mark. */
-void shms_linked_add(struct shmstore *s, uint64_t bytes);
 void shms_linked_sub(struct shmstore *s, uint64_t bytes);
 /* One more that is being made, of so many bytes, or one less. */
 void shms_reserved(struct shmstore *s, uint64_t bytes, bool more);

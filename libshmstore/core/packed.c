@@ -260,24 +260,18 @@ int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_
 	return r;
 }
 
-/* Exact where the ticket's end is near. */
-static uint64_t time_of_adoption(const struct shms_packticket *ticket)
-{
-	uint64_t now_ms = shms_lately_boot_ms();
-
-	return ticket->what.end_ms > now_ms + 1000 ? now_ms : shms_now_boot_ms();
-}
-
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 		      const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
 		      bool replace, uint64_t may)
 {
-	uint64_t now_ms = time_of_adoption(ticket);
+	uint64_t now_ms = shms_lately_boot_ms();
 	struct shms_pack *pack;
 	int r = shms_names_lock(s);
 
 	if (r < 0)
 		return r;
+	if (ticket->what.end_ms <= now_ms + 1000) /* Exact where the ticket's end is near. */
+		now_ms = shms_now_boot_ms();
 	if (shms_packed_is_file(s, k)) {
 		r = replace ? -ENOTSUP : -EEXIST;
 	} else {

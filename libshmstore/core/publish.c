@@ -53,7 +53,8 @@ static void booked(struct shmstore *s, const struct shms_keyname *k, const struc
 {
 	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size,
 			bytes == shms_whole_pages(l->header_size + l->buffer_size));
-	shms_linked_add(s, first ? bytes : 0);
+	shms_linked_back(s, first ? bytes : 0);
+	shms_count(&s->ledger->linked_n, 1);
 	/* After the file has the key: killed in between, the key means both, and the file stays. */
 	shms_packed_delete(s, k, NULL);
 	shms_wake(s);
@@ -187,14 +188,6 @@ static int link_named(struct shmstore *s, const struct shms_publish_from *from, 
 	return r;
 }
 
-/* One more name for a named file, or its only one moved. */
-static int place(struct shmstore *s, const struct shms_publish_from *from, const char *name)
-{
-	if (from->move)
-		return shms_rename_noreplace(from->dir_fd, from->name, s->objects_fd, name);
-	return link_named(s, from, s->objects_fd, name);
-}
-
 /*
  * A lease takes the place of an object in one step: between two it would be neither, and a
  * kill or an error there would lose it for good if the donor has deleted its own. The old file
@@ -267,7 +260,9 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 	if (r == 0 && from->alias)
 		r = shms_links_know(s, from->name, from->inode);
 	if (r == 0)
-		r = place(s, from, k->name);
+		r = from->move ? shms_rename_noreplace(from->dir_fd, from->name, s->objects_fd,
+						       k->name)
+			       : link_named(s, from, s->objects_fd, k->name);
 	if (r == -EEXIST)
 		r = place_over(s, from, k->name, replace);
 	if (r == 0)

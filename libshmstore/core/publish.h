@@ -13,8 +13,6 @@
 #include "pack.h"
 #include "recycle.h"
 
-struct shmstore;
-
 /* A key on its way to a file name. */
 struct shms_keyname {
 	const void *key;

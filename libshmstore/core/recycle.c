@@ -346,13 +346,6 @@ static bool make_room(struct shmstore *s, uint64_t bytes)
 	return r->pooled + bytes <= r->max;
 }
 
-/* A regular file of our own, not pinned, which no other user was ever given: who may read it
- * keeps that right as long as the file lives, whatever is in it. */
-static bool ours(const struct shmstore *s, const struct stat *st)
-{
-	return S_ISREG(st->st_mode) && !shms_file_handed(s, st) && !(st->st_mode & S_ISVTX);
-}
-
 /* An object without a slot: its file is worth it if it is large and nobody else links it. */
 static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, struct shms_slot **ret)
 {
@@ -364,8 +357,11 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 		return -errno;
 	capacity = shms_whole_pages((uint64_t)st.st_size);
 	*ret_bytes = shms_blocks(&st);
-	if (!ours(s, &st) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN ||
-	    shms_blocks(&st) < capacity || !make_room(s, *ret_bytes))
+	/* Only a regular file of our own, not pinned, which no other user was ever given: who may
+	 * read it keeps that right as long as the file lives, whatever is in it. */
+	if (!S_ISREG(st.st_mode) || shms_file_handed(s, &st) || (st.st_mode & S_ISVTX) ||
+	    st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
+	    !make_room(s, *ret_bytes))
 		return 0;
 	slot = shms_slot_claim(s);
 	if (!slot)

@@ -88,9 +88,6 @@ struct shms_recycle {
 	struct shms_slot slots[SHMS_RECYCLE_SLOTS];
 };
 
-struct shmstore;
-struct shms_layout;
-
 void shms_recycle_init(struct shms_recycle *r);
 /* Drops every slot and its file in recycle/ (dir_fd, the store's, -1:
  * descriptors and mappings only). */
@@ -196,11 +193,9 @@ uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot);
 struct shms_slot *shms_slot_claim(struct shmstore *s);
 
 /* The mapping of a taken slot's file: the taker's own, no lock is held. */
-/* slot->map is there, and can be written to. false: it cannot be had. */
+/* slot->map is there, capacity bytes, and can be written to. false: it cannot be had. It may be
+ * taken out of the slot, which it outlives: to be unmapped, or given back by the next. */
 bool shms_slotmap_ready(const struct shmstore *s, struct shms_slot *slot);
-/* The mapping, capacity bytes, is the caller's from here on: it outlives the slot. Unmapped,
- * or given back by the next. */
-void *shms_slotmap_lend(struct shms_slot *slot);
 /*
  * The slot has the mapping again, at an address that nobody was told: who still has the old one
  * meets nothing there. 0; -ENOMEM: it is the caller's still.

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* running.c: a list of tasks, the newest first, as that ends soonest; and a queue. */
-#include "running.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
 #include "cleanup.h"
+#include "handle.h"
 
 struct shms_running_task {
 	struct shms_running_task *next;

@@ -385,14 +385,6 @@ bool shms_slotmap_ready(const struct shmstore *s, struct shms_slot *slot)
 	return true;
 }
 
-void *shms_slotmap_lend(struct shms_slot *slot)
-{
-	void *map = slot->map;
-
-	slot->map = NULL;
-	return map;
-}
-
 int shms_slotmap_return(struct shms_slot *slot, void *map)
 {
 	void *moved = shms_map_move(map, slot->capacity, shms_nonce());

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cancel.h"
+#include "cleanup.h"
 #include "handle.h"
 #include "hugemap.h"
 #include "sys.h"

@@ -30,7 +30,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cancel.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 #include "name.h"

@@ -16,9 +16,6 @@
 #include <sys/types.h>
 
 #include "evict.h"
-#include "victim.h"
-
-struct shmstore_partition;
 
 /* Kept at once; of more the half used least recently is, and .cut says so: look
  * again when they are gone. */

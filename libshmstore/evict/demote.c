@@ -84,12 +84,6 @@ static size_t count_residents(const struct shms_demote *d)
 	return n;
 }
 
-/* Are the names that we know all that it has? */
-static bool all_names(const struct shms_demote *d)
-{
-	return d->st.st_nlink == d->n_names || d->st.st_nlink == d->n_names + count_residents(d);
-}
-
 /* A user to whom another one handed the object could not read that one's tier. */
 static bool all_stores_its_users(const struct shms_demote *d)
 {
@@ -200,7 +194,7 @@ static int begin(struct shms_demote *d)
 	d->memory = shms_blocks(&d->st);
 	d->first = find_clean(d, h.object.generation, &d->stub);
 	d->clean = d->first >= 0;
-	if (!all_names(d))
+	if (d->st.st_nlink != d->n_names && d->st.st_nlink != d->n_names + count_residents(d))
 		r = shms_detail(-EAGAIN, NULL,
 				"it has %llu links, of which %zu are known: leases, or stores that "
 				"are not ours",
@@ -330,7 +324,7 @@ static bool last_of_store(const struct shms_demote *d, const struct shms_demote_
 }
 
 /*
- * Another's store: what is to be booked is written before the exchange (move.c). Of several
+ * Another's store: what is to be booked is written before the exchange (page.c). Of several
  * names in the first one's store that one is exchanged first and finished last: what it
  * began holds for all of them.
  */

@@ -65,7 +65,7 @@ void shms_demote_end(struct shms_demote *d);
 int shms_demote_one(struct shms_demote *d);
 
 /*
- * Of these steps, for what is no file in objects/ (packdemote.c). _init: nothing is held; _end() is
+ * Of these steps, for what is no file in objects/ (packgive.c). _init: nothing is held; _end() is
  * owed. _copy: d->job is ready to copy d->fd, whose header is h, to a new tier file; 0, -ENOSPC,
  * -errno. _name_copy: after the copy, with the names locked, the stub gets its name in clean/, and
  * the tier file its own; 0, -errno.
@@ -83,10 +83,6 @@ int shms_demote_name_copy(struct shms_demote *d, const struct shms_demote_name *
  * store's names (segments.md).
  */
 
-struct shmstore;
-struct shms_candidates;
-struct shms_evict_user;
-
 struct shms_packdemoted {
 	uint64_t n, bytes; /* objects, and the memory that they took */
 };
@@ -99,42 +95,5 @@ struct shms_packdemoted {
  */
 struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes,
 					uint64_t most);
-
-/*
- * Several demotions under way on one engine, so that the disk never waits for names to
- * be changed and small objects are read, compressed and written side by side. One thread's.
- */
-
-#define SHMS_PIPELINE_SLOTS 16u
-
-struct shms_pipeline_slot {
-	struct shms_demote d;
-	uint32_t candidate;
-	bool used;
-	bool copied; /* the engine is done with it */
-};
-
-struct shms_pipeline {
-	/* in; borrowed */
-	struct shms_candidates *c;
-	const struct shms_evict_user *users;
-	struct shms_engine *engine;
-	struct shmstore *s; /* the handle of the own store; NULL = none */
-	/* One is over: d->error says how, and shmstore_error_detail() why. */
-	void (*settle)(uint32_t candidate, const struct shms_demote *d, void *arg);
-	void *arg;
-	bool canceled; /* what is under way is given up: -ECANCELED */
-	/* out */
-	unsigned n;     /* under way */
-	uint64_t bytes; /* of their memory */
-	/* internal */
-	struct shms_pipeline_slot slots[SHMS_PIPELINE_SLOTS];
-};
-
-/* Begins one; ends others meanwhile. mapped: as in struct shms_demote. */
-void shms_pipeline_put(struct shms_pipeline *pl, uint32_t candidate, bool mapped);
-/* Until one or more are over; at once where none is under way. */
-void shms_pipeline_wait(struct shms_pipeline *pl);
-void shms_pipeline_drain(struct shms_pipeline *pl);
 
 #endif

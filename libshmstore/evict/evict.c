@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * evict.c: how much is to be freed, for whom, and what is said of it. The rest is evictrun.c's.
+ * evict.c: how much is to be freed, for whom, in what order, and what is said of it. The rest is
+ * evictrun.c's.
  *
  * One eviction at a time works for each user: what another one is demoting need not be looked at,
  * and an object's names change in one place. The lock is the kernel's (flock): a killed eviction
@@ -25,11 +26,125 @@
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
-#include "victim.h"
 #include "walk.h"
 
 #define WAIT_MS 100u /* that a put waits for somebody else's eviction */
 #define TICK_NS 50000000ull
+
+/* ---- what goes first ------------------------------------------------------------------------- */
+
+/*
+ * Model: costs are in bytes moved to or from the disk. An object that is not clean is written once
+ * and perhaps read once; a write counts four reads, for somebody waits for it, it wears the disk,
+ * and it happens for certain. Compressed objects move fewer bytes but take the processor's time.
+ * Each object and each of its names cost a little however small it is, so that of two equally old
+ * ones the larger goes, and a page goes after everything else. Age enters as a factor: of what is
+ * equally dear the least recently used goes, and what was used a moment ago goes last, clean or
+ * not: a copy that is free to drop is not free to read again.
+ *
+ * Rejected: clean ones always before all others (throws out what was promoted a moment ago and is
+ * about to be used); frequency counters (memory that all stores would have to share and write on
+ * each get; the inode's ctime is there anyway).
+ */
+
+/* bytes that could be moved in the time that an object's opening, header and names take */
+#define COST_OBJECT (128u << 10)
+#define COST_NAME   (32u << 10)
+#define COST_WRITE  4u             /* reads */
+#define AGE_SHIFT   16             /* ages in 65 us, so that the product fits */
+#define AGE_MAX     (1ull << 36)   /* 52 days */
+#define IDLE_NS     30000000000ull /* a store that does nothing for so long idles */
+#define OVER_MAX    4ull
+#define BATCH_MIN   (4ull << 20)
+#define BATCH_MAX   (256ull << 20)
+#define BATCH_PART  64u /* of the partition */
+
+uint32_t shms_victim_weight(const struct shms_victim_store *s)
+{
+	uint64_t weight = SHMS_VICTIM_ONE;
+
+	if (s->share && s->uss > s->share) {
+		/* In pages, so that the product fits. */
+		weight = (s->uss >> 12) * SHMS_VICTIM_ONE / ((s->share >> 12) + 1);
+		if (weight > OVER_MAX * SHMS_VICTIM_ONE)
+			weight = OVER_MAX * SHMS_VICTIM_ONE;
+		if (weight < SHMS_VICTIM_ONE)
+			weight = SHMS_VICTIM_ONE;
+	}
+	return (uint32_t)(s->idle_ns >= IDLE_NS ? 2 * weight : weight);
+}
+
+/* age 36 bits, efficiency 13, weight 11: the product fits. */
+static uint64_t score(const struct shms_victim *v)
+{
+	uint64_t age = v->age_ns >> AGE_SHIFT, pages = v->bytes >> 12;
+	uint64_t stored = (pages * v->ratio / SHMS_VICTIM_ONE) << 12;
+	uint64_t cost = COST_OBJECT + (uint64_t)COST_NAME * v->n_names + stored;
+
+	if (!v->clean)
+		cost += COST_WRITE * stored;
+	/* A processor decompresses about twice as fast as a disk reads,
+	 * and compresses half as fast. */
+	if (v->ratio < SHMS_VICTIM_ONE)
+		cost += v->clean ? v->bytes / 2 : v->bytes / 2 + v->bytes;
+	if (age > AGE_MAX)
+		age = AGE_MAX;
+	return (age + 1) * ((pages << 24) / cost) * v->weight;
+}
+
+/* No two have one id. */
+static int by_turn(const void *x, const void *y)
+{
+	const struct shms_victim *a = x, *b = y;
+
+	if (a->mapped != b->mapped)
+		return a->mapped ? 1 : -1;
+	if (a->near != b->near)
+		return a->near ? -1 : 1;
+	if (a->score != b->score)
+		return a->score > b->score ? -1 : 1;
+	if (a->age_ns != b->age_ns)
+		return a->age_ns > b->age_ns ? -1 : 1;
+	return a->id < b->id ? -1 : 1;
+}
+
+void shms_victims_sort(struct shms_victim *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		v[i].score = score(&v[i]);
+	if (n)
+		qsort(v, n, sizeof(*v), by_turn);
+}
+
+/* Percent without an overflow, and without losing more than a hundred bytes. */
+static uint64_t percent(uint64_t size, unsigned n)
+{
+	return size / 100 * n;
+}
+
+uint64_t shms_victim_goal(uint64_t size, uint64_t used, unsigned high, unsigned low)
+{
+	uint64_t floor = percent(size, low);
+
+	return used > percent(size, high) && used > floor ? used - floor : 0;
+}
+
+uint64_t shms_victim_batch(uint64_t size)
+{
+	uint64_t batch = size / BATCH_PART;
+
+	if (batch < BATCH_MIN)
+		return BATCH_MIN;
+	return batch > BATCH_MAX ? BATCH_MAX : batch;
+}
+
+/* Of goal, the part of those who have bytes of what is used. */
+static uint64_t part_of(uint64_t goal, uint64_t bytes, uint64_t used)
+{
+	if (bytes >= used)
+		return used ? goal : 0;
+	return (uint64_t)((__uint128_t)goal * bytes / used);
+}
 
 /* ---- the parts of the tier that an eviction works on ----------------------------------------- */
 
@@ -195,7 +310,7 @@ static int demote_all(struct shms_evict_run *run, uid_t uid, uint64_t *ret_given
 
 	if (r < 0)
 		return r;
-	part = shms_victim_part(goal, packed, room.used);
+	part = part_of(goal, packed, room.used);
 	shms_packask_begin(run->p, uid, 0, part, &ask);
 	run->goal = goal - part;
 	r = shms_evict_run(run);
@@ -316,23 +431,6 @@ static int wait_for_other(struct shms_evict_user *u, struct lack *k)
 	return r == -ECANCELED ? 1 : r;
 }
 
-static struct lack lack_of(const struct shmstore_partition *p, const struct shms_space *room,
-			   uint64_t bytes)
-{
-	uint64_t free_bytes = room->size - room->used;
-	struct lack k = {.p = p, .bytes = bytes, .limit = free_bytes >= bytes};
-
-	k.need = k.limit ? 0 : bytes - free_bytes;
-	k.goal = (k.limit ? bytes : k.need) + shms_victim_batch(room->size);
-	return k;
-}
-
-static void went(struct lack *k, uint64_t bytes)
-{
-	k->need -= bytes < k->need ? bytes : k->need;
-	k->goal -= bytes < k->goal ? bytes : k->goal;
-}
-
 static bool evict_files(struct shmstore *s, struct shms_evict_users *users, struct lack *k)
 {
 	static const struct shmstore_evict what = SHMSTORE_EVICT_INIT;
@@ -368,17 +466,9 @@ static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes
 		done = shms_packdemote(s, t, bytes, UINT64_MAX);
 	shms_count(&s->ledger->evicted_n, done.n);
 	shms_count(&s->ledger->evicted_bytes, done.bytes);
-	went(io, done.bytes);
+	io->need -= done.bytes < io->need ? done.bytes : io->need;
+	io->goal -= done.bytes < io->goal ? done.bytes : io->goal;
 	return done.n > 0;
-}
-
-/* Of what is to go, the part that the store's packed objects have of all that is there. */
-static uint64_t packed_part(struct shmstore *s, const struct shms_space *room, const struct lack *k)
-{
-	struct shms_pack *pack = shms_packed_pack(s);
-	uint64_t bytes = pack ? shms_pack_sum(pack).bytes : 0;
-
-	return shms_victim_part(k->goal, bytes, room->used);
 }
 
 /* Files and packed objects give way side by side, each kind by its own order, since they have no
@@ -388,9 +478,14 @@ static bool evict_both(struct shmstore *s, struct shms_evict_users *users,
 		       const struct shms_space *room, uint64_t bytes)
 {
 	struct shms_tier *t = users->v[0].t;
-	struct lack k = lack_of(s->p, room, bytes);
-	bool made = evict_packed(s, t, packed_part(s, room, &k), &k);
+	struct shms_pack *pack = shms_packed_pack(s);
+	uint64_t packed = pack ? shms_pack_sum(pack).bytes : 0, left = room->size - room->used;
+	struct lack k = {.p = s->p, .bytes = bytes, .limit = left >= bytes};
+	bool made;
 
+	k.need = k.limit ? 0 : bytes - left;
+	k.goal = (k.limit ? bytes : k.need) + shms_victim_batch(room->size);
+	made = evict_packed(s, t, part_of(k.goal, packed, room->used), &k);
 	if (k.goal)
 		made |= evict_files(s, users, &k);
 	return made || evict_packed(s, t, k.goal, &k);

@@ -23,6 +23,8 @@
 #include "sys.h"
 
 #define PROGRESS_NS 50000000ull
+#define SLOTS       16u
+#define BYTES_MAX   (256ull << 20) /* under way at once, but for a single one that is larger */
 /* bytes that may be taken unasked: sixteen times as many are there */
 #define FEW         (4u << 20)
 #define TIER_HEADER (1u << 16) /* bytes of a tier file's header, generously */
@@ -40,12 +42,22 @@ struct giving_up {
 	uint32_t *copies, n, next;
 };
 
+struct slot {
+	struct shms_demote d;
+	uint32_t candidate;
+	bool used;
+	bool copied; /* the engine is done with it */
+};
+
 struct running {
 	const struct shms_evict_run *run;
 	struct shms_engine *engine;
 	struct shmstore *handle; /* of the own store, where it is its owner's */
 	struct shms_candidates c;
-	struct shms_pipeline pl;
+	struct slot slots[SLOTS];
+	unsigned n_used; /* slots */
+	uint64_t bytes;  /* of their memory */
+	bool canceled;   /* what is under way is given up: -ECANCELED */
 	struct shms_victim *v;
 	size_t n;
 	uint8_t *state;              /* enum state, by candidate */
@@ -70,7 +82,7 @@ static void tell(struct running *k)
 	k->told_ns = now;
 	if (what->progress(k->run->report, what->arg)) {
 		k->error = -ECANCELED;
-		k->pl.canceled = true;
+		k->canceled = true;
 	}
 }
 
@@ -110,22 +122,18 @@ static enum state failed(struct running *k, uint32_t user, int error)
 		 * written there by this run. */
 		k->run->users->v[user].broken = true;
 		keep_words(k);
-		r->error = error;
-		return OVER;
+		break;
 	case -EMFILE:
 	case -ENOMEM:
 		k->error = error;
-		r->error = error;
-		return OVER;
-	default:
-		r->error = error;
-		return OVER;
+		break;
 	}
+	r->error = error;
+	return OVER;
 }
 
-static void settle(uint32_t candidate, const struct shms_demote *d, void *arg)
+static void settle(struct running *k, uint32_t candidate, const struct shms_demote *d)
 {
-	struct running *k = arg;
 	struct shmstore_evict_report *r = k->run->report;
 	enum state state = OVER;
 
@@ -142,6 +150,140 @@ static void settle(uint32_t candidate, const struct shms_demote *d, void *arg)
 	r->n_skipped += d->error && state == OVER;
 	k->state[candidate] = (uint8_t)state;
 	tell(k);
+}
+
+/* ---- demotions under way --------------------------------------------------------------------- */
+
+/*
+ * Several are under way on one engine, so that the disk never waits for names to be changed and
+ * small objects are read, compressed and written side by side.
+ *
+ * A slot holds one: begun, then copied by the engine, then finished. The engine says that a copy is
+ * done from within a call on it; names are not changed there but in the next step of ours, so that
+ * nothing of the engine's is held while a store's names are locked, and names are changed for one
+ * object at a time. A store whose names somebody holds and does not let go is waited for once: its
+ * other objects are not tried.
+ */
+
+static void copied(struct shms_job *job)
+{
+	struct slot *slot = job->arg;
+
+	slot->copied = true;
+}
+
+static void over(struct running *k, struct slot *slot)
+{
+	shms_demote_end(&slot->d);
+	shms_candidates_names_end(&k->c, slot->candidate, &slot->d);
+	slot->used = false;
+	k->n_used--;
+	k->bytes -= k->c.v[slot->candidate].bytes;
+	settle(k, slot->candidate, &slot->d);
+}
+
+/* Where the index-th name of a slot's object is. */
+static struct shms_candidate_store *store_of(const struct running *k, const struct slot *slot,
+					     size_t index)
+{
+	const struct shms_candidate_name *n = k->c.v[slot->candidate].names;
+
+	while (index--)
+		n = n->next;
+	return &k->c.stores[n->store];
+}
+
+static bool is_stuck(const struct running *k, const struct slot *slot)
+{
+	for (size_t i = 0; i < slot->d.n_names; i++) {
+		if (store_of(k, slot, i)->stuck)
+			return true;
+	}
+	return false;
+}
+
+static void finish(struct running *k, struct slot *slot)
+{
+	struct shms_demote *d = &slot->d;
+
+	shms_detail_clear();
+	if (k->canceled)
+		d->error = -ECANCELED;
+	else if (is_stuck(k, slot))
+		d->error = -ETIMEDOUT;
+	else if (shms_demote_finish(d) == -ETIMEDOUT)
+		store_of(k, slot, d->first < 0 ? 0 : (size_t)d->first)->stuck = true;
+	over(k, slot);
+}
+
+static void finish_copied(struct running *k)
+{
+	for (struct slot *slot = k->slots; slot < k->slots + SLOTS; slot++) {
+		if (slot->used && slot->copied)
+			finish(k, slot);
+	}
+}
+
+/* Until one or more are over; at once where none is under way. */
+static void await(struct running *k)
+{
+	shms_engine_wait(k->engine);
+	finish_copied(k);
+}
+
+static void drain(struct running *k)
+{
+	if (!k->n_used)
+		return;
+	shms_engine_drain(k->engine);
+	finish_copied(k);
+}
+
+/* A slot, and room for bytes more under way. */
+static struct slot *free_slot(struct running *k, uint64_t bytes)
+{
+	if (k->one)
+		drain(k);
+	while (k->n_used == SLOTS || (k->n_used && k->bytes + bytes > BYTES_MAX))
+		await(k);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		if (!k->slots[i].used)
+			return &k->slots[i];
+	}
+	abort();
+}
+
+/* Begins one; ends others meanwhile. */
+static void put(struct running *k, uint32_t candidate)
+{
+	const struct shms_candidate *o = &k->c.v[candidate];
+	struct slot *slot = free_slot(k, o->bytes);
+	struct shms_demote *d = &slot->d;
+	int r;
+
+	*slot = (struct slot){.candidate = candidate, .used = true};
+	*d = (struct shms_demote){.t = k->run->users->v[o->user].t,
+				  .mapped = k->mapped,
+				  .fd = -1,
+				  .tier_fd = -1,
+				  .job = {.done = copied, .arg = slot}};
+	k->n_used++;
+	k->bytes += o->bytes;
+	shms_detail_clear();
+	r = shms_candidates_names(&k->c, candidate, k->handle, d);
+	if (r == 0 && is_stuck(k, slot))
+		r = -ETIMEDOUT;
+	if (r < 0)
+		d->error = r;
+	else
+		r = shms_demote_begin(d);
+	if (r == 0)
+		shms_engine_store(k->engine, &d->job);
+	else if (r > 0)
+		finish(k, slot);
+	else
+		over(k, slot);
+	finish_copied(k);
 }
 
 /* ---- clean copies ---------------------------------------------------------------------------- */
@@ -233,7 +375,6 @@ static void drop_residents(struct running *k)
 
 		for (size_t i = 0; i < user->residents.n && report->freed < k->run->goal; i++) {
 			const struct shms_resident *r = &user->residents.v[i];
-
 			size_t n = shms_residents_count(&user->residents, r->inode);
 
 			if (r->n_links > n)
@@ -250,7 +391,7 @@ static bool enough(const struct running *k)
 {
 	const struct shmstore_evict_report *r = k->run->report;
 
-	return r->freed + k->pl.bytes + (k->mapped ? k->held + r->held : 0) >= k->run->goal;
+	return r->freed + k->bytes + (k->mapped ? k->held + r->held : 0) >= k->run->goal;
 }
 
 /* Puts the victims in some state that this run may touch in front, in their order. Returns how many
@@ -283,8 +424,8 @@ static bool make_disk_room(struct running *k, uint64_t bytes)
 		uint32_t i;
 
 		/* Demotions under way claim the room that they would need uncompressed. */
-		if (k->pl.n) {
-			shms_pipeline_drain(&k->pl);
+		if (k->n_used) {
+			drain(k);
 			continue;
 		}
 		if (g->next == g->n) {
@@ -313,36 +454,26 @@ static bool disk_allows(struct running *k, const struct shms_victim *v)
 				 make_disk_room(k, shms_tierroom_need(v->bytes + TIER_HEADER)));
 }
 
-static void put(struct running *k, uint32_t candidate)
-{
-	if (k->one)
-		shms_pipeline_drain(&k->pl);
-	shms_pipeline_put(&k->pl, candidate, k->mapped);
-}
-
 static void pass(struct running *k, enum state state)
 {
 	size_t n = gather(k, state), next = 0;
-	const struct shms_victim *v;
 
 	while (!k->error) {
-		if (enough(k)) {
-			if (!k->pl.n)
-				break;
-			shms_pipeline_wait(&k->pl);
-			continue;
-		}
-		v = next < n ? &k->v[next++] : NULL;
-		if (!v && !k->pl.n)
+		bool done = enough(k);
+		const struct shms_victim *v = !done && next < n ? &k->v[next++] : NULL;
+
+		if (!v && !k->n_used)
 			break;
-		if (!v)
-			shms_pipeline_drain(&k->pl);
+		if (done)
+			await(k);
+		else if (!v)
+			drain(k);
 		else if (!disk_allows(k, v))
 			k->state[v->id] = NO_DISK;
 		else
 			put(k, (uint32_t)v->id);
 	}
-	shms_pipeline_drain(&k->pl);
+	drain(k);
 }
 
 static void user_without_disk(struct running *k, uint32_t user)
@@ -392,12 +523,6 @@ static int look(struct running *k)
 		return r;
 	k->state = calloc(k->c.n + 1, sizeof(*k->state));
 	r = k->state ? shms_weigh(&k->c, space.size, shms_now_real_ns(), &k->v, &k->n) : -ENOMEM;
-	k->pl = (struct shms_pipeline){.c = &k->c,
-				       .users = run->users->v,
-				       .engine = k->engine,
-				       .s = k->handle,
-				       .settle = settle,
-				       .arg = k};
 	return r;
 }
 
@@ -431,12 +556,11 @@ static int passes(struct running *k)
 	return k->error;
 }
 
-static int get_engine(struct running *k, bool *ret_borrowed)
+static int get_engine(struct running *k)
 {
 	const struct shmstore_evict *what = k->run->what;
 
-	*ret_borrowed = !what->n_threads;
-	if (*ret_borrowed) {
+	if (!what->n_threads) {
 		k->engine = shms_tier_engine(k->run->users->v[0].t);
 		return k->engine ? 0 : -ENOMEM;
 	}
@@ -448,8 +572,7 @@ static int get_engine(struct running *k, bool *ret_borrowed)
 int shms_evict_run(const struct shms_evict_run *run)
 {
 	struct running k = {.run = run, .handle = run->s && !run->s->readonly ? run->s : NULL};
-	bool borrowed;
-	int r = get_engine(&k, &borrowed);
+	int r = get_engine(&k);
 
 	if (r < 0)
 		return r;
@@ -462,7 +585,7 @@ int shms_evict_run(const struct shms_evict_run *run)
 	for (size_t i = 0; k.state && i < k.c.n; i++)
 		run->report->n_skipped += k.state[i] == IN_USE;
 	forget(&k);
-	if (borrowed)
+	if (!run->what->n_threads)
 		shms_tier_engine_back(run->users->v[0].t, k.engine);
 	else
 		shms_engine_free(k.engine);

@@ -36,8 +36,6 @@ void shms_packgive_for(struct shmstore *s, uint64_t ns);
  * It is waited for once, for a tenth of a second; one that has begun to give, for two.
  */
 
-struct shmstore_partition;
-
 #define SHMS_PACKASK_STORES 16u /* at a time */
 
 /* A store that was asked. */

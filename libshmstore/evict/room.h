@@ -23,8 +23,6 @@
 #include "arbhook.h"
 #include "credit.h"
 
-struct shmstore;
-
 struct shms_room {
 	struct shmstore *s;
 	uint64_t bytes;  /* of the file */

@@ -37,14 +37,6 @@ static void digest_name(const unsigned char *digest, size_t size, char ret_name[
 	ret_name[2 + 2 * size] = '\0';
 }
 
-static void hashed_name(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
-{
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits(key, key_size));
-	digest_name(canonical.digest, FIRST_DIGEST, ret_name);
-}
-
 void shms_name_second(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
 {
 	uint8_t digest[SHMS_BLAKE2B_SIZE];
@@ -57,6 +49,7 @@ enum shms_name_kind shms_name_encode(const void *key, size_t key_size,
 				     char ret_name[SHMS_NAME_SIZE])
 {
 	const unsigned char *k = key;
+	XXH128_canonical_t canonical;
 	size_t n = 0;
 
 	if (key_size == 0) {
@@ -67,7 +60,8 @@ enum shms_name_kind shms_name_encode(const void *key, size_t key_size,
 		bool plain = stands_for_itself(k[i], i == 0);
 
 		if (n + (plain ? 1 : 3) > SHMS_NAME_SIZE - 1) {
-			hashed_name(key, key_size, ret_name);
+			XXH128_canonicalFromHash(&canonical, XXH3_128bits(key, key_size));
+			digest_name(canonical.digest, FIRST_DIGEST, ret_name);
 			return SHMS_NAME_HASHED;
 		}
 		if (plain) {

@@ -38,7 +38,6 @@
 #include "detail.h"
 #include "gcaction.h"
 #include "inodes.h"
-#include "leasetext.h"
 #include "name.h"
 #include "page.h"
 #include "partition.h"
@@ -46,6 +45,7 @@
 #include "seglook.h"
 #include "sys.h"
 #include "walk.h"
+#include "wire.h"
 
 #define TEMPORARY     ".tmp-" /* a name on its way */
 #define TEMPORARY_AGE (60 * 1000000000ll)
@@ -115,15 +115,6 @@ static int peer(struct shms_gc *g, int peers_fd, const char *name)
 	if (fstatat(peers_fd, name, &again, AT_SYMLINK_NOFOLLOW) < 0 || again.st_ino != st.st_ino)
 		return 0;
 	return shms_gc_remove(g, &a, peers_fd, name, below, why);
-}
-
-static int peers(struct shms_gc *g)
-{
-	_names_ struct shms_names d = shms_names_beneath(g->p->fd, SHMS_DIR_PEERS);
-
-	while (shms_names_next(&d))
-		d.error = peer(g, d.fd, d.name);
-	return d.error;
 }
 
 /* The one of a store that is dead: only where it still leads to below. */
@@ -273,8 +264,12 @@ static int run(struct shms_gc *g)
 {
 	struct shms_walk w = {
 		.store = note, .other = note, .unreadable = note_unreadable, .arg = g};
-	int r = peers(g);
+	_names_ struct shms_names d = shms_names_beneath(g->p->fd, SHMS_DIR_PEERS);
+	int r;
 
+	while (shms_names_next(&d))
+		d.error = peer(g, d.fd, d.name);
+	r = d.error;
 	if (r == 0)
 		r = half_made(g);
 	if (r == 0)

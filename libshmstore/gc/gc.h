@@ -9,10 +9,6 @@
 
 #include "tier.h"
 
-struct shmstore;
-struct shms_inodes;
-struct shmstore_partition;
-
 /* Removes the dead, unkept stores in stores/ and their expired leases: what opening a store and a
  * full partition do on the way. Cheap: looks at each store's lock, walks only dead ones. Errors
  * are ignored: gc says them. */

@@ -17,8 +17,6 @@
 #include "tier.h"
 #include "tierscan.h"
 
-struct shms_inodes;
-
 struct shms_gc_candidate {
 	char *below; /* path below the partition */
 	bool store;  /* it has a page */

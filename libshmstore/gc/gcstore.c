@@ -14,12 +14,12 @@
 #include "format.h"
 #include "gc.h"
 #include "gcaction.h"
-#include "leasetext.h"
 #include "name.h"
 #include "partition.h"
 #include "recycle.h"
 #include "seglook.h"
 #include "sys.h"
+#include "wire.h"
 
 /* Takes the name at hand of a store's part away and tells it. 0, fn's value, -ENOMEM. */
 static int take_one(struct shms_gc *g, struct shms_gc_target *t, const char *part,

@@ -284,15 +284,6 @@ struct away {
 	int error;
 };
 
-static bool is_file(int fd, const char *name)
-{
-	bool writing;
-	uint64_t id;
-
-	return shms_tier_parse_name(name, NULL, &id) == 0 ||
-	       (shms_tierscan_tmp(fd, name, &writing) && !writing);
-}
-
 /* Takes a file of the directory fd, or counts it as left. */
 static int take(struct away *a, int fd, const char *name)
 {
@@ -314,14 +305,16 @@ static int take(struct away *a, int fd, const char *name)
 static int empty_user(struct away *a, const char *name)
 {
 	_names_ struct shms_names d = shms_names_beneath(a->root_fd, name);
-	uint64_t left = a->n_left;
+	uint64_t left = a->n_left, id;
+	bool writing;
 
 	if (!d.dir) {
 		a->n_left++;
 		return d.error;
 	}
 	while (shms_names_next(&d)) {
-		if (is_file(d.fd, d.name))
+		if (shms_tier_parse_name(d.name, NULL, &id) == 0 ||
+		    (shms_tierscan_tmp(d.fd, d.name, &writing) && !writing))
 			d.error = take(a, d.fd, d.name);
 		else
 			a->n_left++;

@@ -21,7 +21,6 @@
 #include "cleanup.h"
 #include "gc.h"
 #include "gcaction.h"
-#include "leasetext.h"
 #include "opened.h"
 #include "page.h"
 #include "partition.h"
@@ -30,12 +29,7 @@
 #include "seguse.h"
 #include "sys.h"
 #include "walk.h"
-
-static bool is_old(const struct stat *st, uint64_t age_ns)
-{
-	/* Its last rename was when it became cold. */
-	return !age_ns || shms_now_real_ns() - shms_stat_ns(&st->st_ctim) >= (int64_t)age_ns;
-}
+#include "wire.h"
 
 uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 {
@@ -48,7 +42,9 @@ uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 	while (shms_names_next(&d)) {
 		if (d.name[0] != SHMS_RECYCLE_COLD ||
 		    fstatat(d.fd, d.name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-		    !is_old(&st, age_ns) || unlinkat(d.fd, d.name, 0) < 0)
+		    /* Its last rename was when it became cold. */
+		    (age_ns && shms_now_real_ns() - shms_stat_ns(&st.st_ctim) < (int64_t)age_ns) ||
+		    unlinkat(d.fd, d.name, 0) < 0)
 			continue;
 		n++;
 		bytes += shms_blocks(&st);

@@ -11,12 +11,12 @@
 #include "cleanup.h"
 #include "credit.h"
 #include "gc.h"
-#include "leasetext.h"
 #include "packlines.h"
 #include "page.h"
 #include "seglook.h"
 #include "sys.h"
 #include "tier.h"
+#include "wire.h"
 
 #define TRIES 3 /* more, where names come while a store is taken apart */
 

@@ -32,12 +32,18 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include <utlist.h>
 
+#include "cleanup.h"
+#include "codec.h"
 #include "enginejob.h"
 
 #define THREADS_MAX  64u
@@ -49,6 +55,151 @@
 
 _Static_assert(SHMS_ENGINE_SLOTS + SHMS_ENGINE_RUNS <= SHMS_RING_DEPTH,
 	       "every operation has its entry");
+
+/* ---- worker threads -------------------------------------------------------------------------- */
+
+/*
+ * Two lists under one lock: what is to be done, and what is done. A condition wakes the
+ * threads, an eventfd the caller, so that it can wait for them and for the disk at once. Threads
+ * block all signals (they are the host program's) and keep tools of their own.
+ *
+ * In a child of fork() there are no threads and the lock may be held for ever: only
+ * descriptors and memory are let go.
+ */
+
+struct shms_crew {
+	pthread_mutex_t lock; /* of all but fd, background, n_threads and threads */
+	pthread_cond_t work;
+	struct shms_crew_task *waiting, *done;
+	bool end;
+	bool background;
+	int fd; /* eventfd: done was empty, and is not */
+	unsigned n_threads;
+	pthread_t threads[];
+};
+
+static struct shms_crew_task *pop(struct shms_crew_task **list)
+{
+	struct shms_crew_task *task = *list;
+
+	if (task)
+		DL_DELETE(*list, task);
+	return task;
+}
+
+static struct shms_crew_task *wait_for_work(struct shms_crew *c)
+{
+	SHMS_HELD(&c->lock);
+	while (!c->waiting && !c->end)
+		pthread_cond_wait(&c->work, &c->lock);
+	return pop(&c->waiting);
+}
+
+static void hand_back(struct shms_crew *c, struct shms_crew_task *task)
+{
+	bool wake;
+
+	pthread_mutex_lock(&c->lock);
+	wake = !c->done;
+	DL_APPEND(c->done, task);
+	pthread_mutex_unlock(&c->lock);
+	if (wake)
+		eventfd_write(c->fd, 1);
+}
+
+static void *work(void *arg)
+{
+	struct shms_crew *c = arg;
+	struct shms_tier_tools *tools = shms_tier_tools_new();
+	struct shms_crew_task *task;
+
+	if (c->background)
+		sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
+	while ((task = wait_for_work(c))) {
+		task->run(task, tools);
+		hand_back(c, task);
+	}
+	shms_tier_tools_free(tools);
+	return NULL;
+}
+
+static void start_threads(struct shms_crew *c, unsigned n_threads)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (c->n_threads < n_threads &&
+	       pthread_create(&c->threads[c->n_threads], NULL, work, c) == 0)
+		c->n_threads++;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Waits for its threads, which finish what they are at. NULL is fine. inherited: in a child of
+ * fork(), which has no threads. */
+static void crew_free(struct shms_crew *c, bool inherited)
+{
+	if (!c)
+		return;
+	if (!inherited) {
+		pthread_mutex_lock(&c->lock);
+		c->end = true;
+		pthread_cond_broadcast(&c->work);
+		pthread_mutex_unlock(&c->lock);
+		for (unsigned i = 0; i < c->n_threads; i++)
+			pthread_join(c->threads[i], NULL);
+		pthread_cond_destroy(&c->work);
+		pthread_mutex_destroy(&c->lock);
+	}
+	shms_close_fd(c->fd);
+	free(c);
+}
+
+/* background: at idle priority. Fewer threads than asked for are fine, none is
+ * -ENOMEM. 0, -ENOMEM, -EMFILE. */
+static int crew_new(unsigned n_threads, bool background, struct shms_crew **ret)
+{
+	struct shms_crew *c = calloc(1, sizeof(*c) + n_threads * sizeof(c->threads[0]));
+
+	if (!c)
+		return -ENOMEM;
+	c->background = background;
+	c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (c->fd < 0) {
+		free(c);
+		return -EMFILE;
+	}
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->work, NULL);
+	start_threads(c, n_threads);
+	if (!c->n_threads) {
+		crew_free(c, false);
+		return -ENOMEM;
+	}
+	*ret = c;
+	return 0;
+}
+
+void shms_crew_give(struct shms_crew *c, struct shms_crew_task *task)
+{
+	SHMS_HELD(&c->lock);
+	DL_APPEND(c->waiting, task);
+	pthread_cond_signal(&c->work);
+}
+
+/* Returns a task that is done, or NULL. */
+static struct shms_crew_task *crew_take(struct shms_crew *c)
+{
+	struct shms_crew_task *task;
+	eventfd_t n;
+
+	SHMS_HELD(&c->lock);
+	task = pop(&c->done);
+	/* Nothing left: the next one that is done writes again. */
+	if (!task)
+		eventfd_read(c->fd, &n);
+	return task;
+}
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
@@ -80,7 +231,7 @@ static int init(struct shms_engine *e, const struct shms_engine_options *o)
 	e->tools = shms_tier_tools_new();
 	r = e->tools ? shms_arena_init(&e->arena, arena_units(n_threads), n_threads > 0) : -ENOMEM;
 	if (r == 0 && n_threads)
-		r = shms_crew_new(n_threads, o->background, &e->crew);
+		r = crew_new(n_threads, o->background, &e->crew);
 	return r;
 }
 
@@ -109,7 +260,7 @@ void shms_engine_free(struct shms_engine *e)
 	inherited = e->pid != getpid();
 	if (!inherited)
 		shms_engine_drain(e);
-	shms_crew_free(e->crew, inherited);
+	crew_free(e->crew, inherited);
 	shms_ring_deinit(&e->ring, inherited);
 	shms_arena_deinit(&e->arena, inherited);
 	shms_tier_tools_free(e->tools);
@@ -178,7 +329,7 @@ static bool move(struct shms_engine *e)
 	struct shms_ring_op *op;
 	bool moved = false;
 
-	while (e->crew && (task = shms_crew_take(e->crew))) {
+	while (e->crew && (task = crew_take(e->crew))) {
 		shms_run_worked(e, task);
 		moved = true;
 	}
@@ -210,7 +361,7 @@ static void settle(struct shms_engine *e)
 static void wait_for_something(struct shms_engine *e)
 {
 	struct pollfd fds[2] = {{.fd = shms_ring_fd(&e->ring), .events = POLLIN},
-				{.fd = e->crew ? shms_crew_fd(e->crew) : -1, .events = POLLIN}};
+				{.fd = e->crew ? e->crew->fd : -1, .events = POLLIN}};
 
 	/* A signal, or what the ring did not take at first: look again. */
 	poll(fds, 2, 1000);

@@ -65,7 +65,8 @@ void shms_arena_deinit(struct shms_arena *a, bool inherited)
 	*a = (struct shms_arena){0};
 }
 
-void *shms_arena_take(struct shms_arena *a, size_t size)
+/* Aligned for O_DIRECT; NULL: not so much in one piece now. size > 0. */
+static void *arena_take(struct shms_arena *a, size_t size)
 {
 	unsigned n = units_of(size), n_units = (unsigned)(a->size / SHMS_ARENA_UNIT);
 
@@ -87,12 +88,14 @@ static void free_units(struct shms_arena *a, const void *bytes, unsigned skip, u
 	a->taken &= ~mask_of(first, n);
 }
 
-void shms_arena_give(struct shms_arena *a, const void *bytes, size_t size)
+/* Of what was taken with that size. */
+static void arena_give(struct shms_arena *a, const void *bytes, size_t size)
 {
 	free_units(a, bytes, 0, units_of(size));
 }
 
-void shms_arena_trim(struct shms_arena *a, const void *bytes, size_t before, size_t size)
+/* Keeps the first size bytes of what was taken with before. */
+static void arena_trim(struct shms_arena *a, const void *bytes, size_t before, size_t size)
 {
 	free_units(a, bytes, units_of(size), units_of(before) - units_of(size));
 }
@@ -184,9 +187,9 @@ static void release(struct shms_engine *e, struct shms_slot *s)
 	struct shms_run *run = s->run;
 
 	if (s->work.bytes)
-		shms_arena_give(&e->arena, s->work.bytes, s->bytes_size);
+		arena_give(&e->arena, s->work.bytes, s->bytes_size);
 	if (s->work.spare)
-		shms_arena_give(&e->arena, s->work.spare, s->bytes_size);
+		arena_give(&e->arena, s->work.spare, s->bytes_size);
 	LL_PREPEND(e->free, s);
 	run->n_open--;
 	look_after(e, run);
@@ -198,13 +201,12 @@ static void keep_only_packed(struct shms_engine *e, struct shms_slot *s)
 	size_t padded = (size_t)shms_tier_pad(s->work.frame->stored);
 
 	if (s->work.spare) {
-		shms_arena_give(&e->arena,
-				s->work.at == s->work.bytes ? s->work.spare : s->work.bytes,
-				s->bytes_size);
+		arena_give(&e->arena, s->work.at == s->work.bytes ? s->work.spare : s->work.bytes,
+			   s->bytes_size);
 		s->work.spare = NULL;
 	}
 	s->work.bytes = s->work.at;
-	shms_arena_trim(&e->arena, s->work.bytes, s->bytes_size, padded);
+	arena_trim(&e->arena, s->work.bytes, s->bytes_size, padded);
 	s->bytes_size = padded;
 }
 
@@ -264,8 +266,9 @@ static void drop_ready(struct shms_engine *e, struct shms_run *run)
 	}
 }
 
-static void worked(struct shms_engine *e, struct shms_slot *s)
+void shms_run_worked(struct shms_engine *e, struct shms_crew_task *task)
 {
+	struct shms_slot *s = (struct shms_slot *)(void *)task; /* its first member */
 	struct shms_run *run = s->run;
 	bool damage = s->work.error == -EBADMSG;
 
@@ -277,11 +280,6 @@ static void worked(struct shms_engine *e, struct shms_slot *s)
 	} else {
 		packed(e, s);
 	}
-}
-
-void shms_run_worked(struct shms_engine *e, struct shms_crew_task *task)
-{
-	worked(e, (struct shms_slot *)(void *)task); /* its first member */
 }
 
 static void run_task(struct shms_crew_task *task, struct shms_tier_tools *tools)
@@ -302,7 +300,7 @@ static void give_to_crew(struct shms_engine *e, struct shms_slot *s)
 		return;
 	}
 	run_task(&s->task, e->tools);
-	worked(e, s);
+	shms_run_worked(e, &s->task);
 }
 
 /* An operation of the ring is over. */
@@ -345,12 +343,12 @@ static struct shms_slot *take_slot(struct shms_engine *e, const struct shms_run 
 
 	if (!s)
 		return NULL;
-	s->work = (struct shms_tier_work){.bytes = shms_arena_take(&e->arena, size)};
+	s->work = (struct shms_tier_work){.bytes = arena_take(&e->arena, size)};
 	if (!s->work.bytes)
 		return NULL;
-	s->work.spare = spare ? shms_arena_take(&e->arena, size) : NULL;
+	s->work.spare = spare ? arena_take(&e->arena, size) : NULL;
 	if (spare && !s->work.spare) {
-		shms_arena_give(&e->arena, s->work.bytes, size);
+		arena_give(&e->arena, s->work.bytes, size);
 		return NULL;
 	}
 	s->bytes_size = size;

@@ -35,17 +35,10 @@ int shms_arena_init(struct shms_arena *a, unsigned n_units, bool touched);
 void shms_arena_touch(struct shms_arena *a);
 /* inherited: in a child of fork(), which does not have the memory. Idempotent. */
 void shms_arena_deinit(struct shms_arena *a, bool inherited);
-/* Aligned for O_DIRECT; NULL: not so much in one piece now. size > 0. */
-void *shms_arena_take(struct shms_arena *a, size_t size);
-/* Of what was taken with that size. */
-void shms_arena_give(struct shms_arena *a, const void *bytes, size_t size);
-/* Keeps the first size bytes of what was taken with before. */
-void shms_arena_trim(struct shms_arena *a, const void *bytes, size_t before, size_t size);
 
 /* Worker threads that take tasks in order and hand them back as they are done. The
  * caller is one thread at a time. */
 
-struct shms_tier_tools;
 struct shms_crew;
 
 /* Part of what is to be done; the crew's from give to take. */
@@ -54,17 +47,7 @@ struct shms_crew_task {
 	struct shms_crew_task *prev, *next;
 };
 
-/* background: at idle priority. Fewer threads than asked for are fine, none is
- * -ENOMEM. 0, -ENOMEM, -EMFILE. */
-int shms_crew_new(unsigned n_threads, bool background, struct shms_crew **ret);
-/* Waits for its threads, which finish what they are at. NULL is fine. inherited: in a child of
- * fork(), which has no threads. */
-void shms_crew_free(struct shms_crew *c, bool inherited);
 void shms_crew_give(struct shms_crew *c, struct shms_crew_task *task);
-/* Returns a task that is done, or NULL. */
-struct shms_crew_task *shms_crew_take(struct shms_crew *c);
-/* To poll() for POLLIN: then there may be one to take. */
-int shms_crew_fd(const struct shms_crew *c);
 
 /* Reads, writes and fsyncs that are under way while the caller does something else; plain
  * calls where io_uring is not to be had. */

@@ -156,14 +156,6 @@ static void parse_uuid(const char *text, uint8_t ret[16])
 	}
 }
 
-/* Tells by connect()'s result whether a daemon may be starting: a killed one leaves a socket that
- * refuses, one that ends in order none. Where no socket ever was, none will come. */
-static void look_for_start(struct shms_attach *a, int r)
-{
-	if (!a->starting && (r == -ECONNREFUSED || (r == -ENOENT && a->n_registered)))
-		expect_start(a);
-}
-
 /* Connects, and sends HELLO and REGISTER. The lock is held; nothing is waited for. */
 static int greet(struct shms_attach *a)
 {
@@ -177,7 +169,10 @@ static int greet(struct shms_attach *a)
 		return r;
 	fd = shms_socket_connect(path, 0); /* a full backlog is nobody who answers soon */
 	a->there = fd != -ENOENT;
-	look_for_start(a, fd);
+	/* A killed daemon leaves a socket that refuses, one that ends in order none: another may be
+	 * starting. Where no socket ever was, none will come. */
+	if (!a->starting && (fd == -ECONNREFUSED || (fd == -ENOENT && a->n_registered)))
+		expect_start(a);
 	if (fd < 0)
 		return fd;
 	parse_uuid(a->place.uuid, reg.uuid);
@@ -292,14 +287,6 @@ static int take_preempt(const struct shms_attach *a, const unsigned char *body)
 	return 0;
 }
 
-static int take_pong(struct shms_attach *a, const struct wire_header *h)
-{
-	if (!a->ping_serial || h->serial != a->ping_serial)
-		return -EBADMSG;
-	a->ping_serial = 0;
-	return 0;
-}
-
 /* One packet: input, checked whole before anything of it is used. Not 0:
  * the connection is to end. */
 static int take_packet(struct shms_attach *a, const unsigned char *packet, size_t n)
@@ -324,7 +311,10 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	case WIRE_ASK:
 		return 0; /* what is asked stands in the page */
 	case WIRE_PONG:
-		return take_pong(a, &h);
+		if (!a->ping_serial || h.serial != a->ping_serial)
+			return -EBADMSG;
+		a->ping_serial = 0;
+		return 0;
 	case WIRE_TASK_PREEMPT:
 		return take_preempt(a, packet);
 	case WIRE_REFUSED:

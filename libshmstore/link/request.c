@@ -214,12 +214,6 @@ bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint
 	return q->done;
 }
 
-int shms_request_wait(struct shms_attach *a, struct shms_request *q)
-{
-	shms_request_wait_until(a, q, UINT64_MAX);
-	return q->error;
-}
-
 void shms_request_withdraw(struct shms_attach *a, struct shms_request *q)
 {
 	SHMS_HELD(&a->lock);
@@ -270,7 +264,9 @@ int shms_request_ask(struct shms_attach *a, const struct shms_call *call, struct
 	struct shms_request q = {.reply = ret};
 	int r = shms_request_begin(a, call, &q);
 
-	return r < 0 ? r : shms_request_wait(a, &q);
+	if (r == 0)
+		shms_request_wait_until(a, &q, UINT64_MAX);
+	return r < 0 ? r : q.error;
 }
 
 int shms_attach_absent(struct shms_attach *a, const char *then)

@@ -2,7 +2,7 @@
 /*
  * request.h: requests on the connection, and their replies: at once, late, or when somebody looks.
  *
- * No lock of the store may be held over shms_attach_call() and shms_request_wait(). Memory of a
+ * No lock of the store may be held over shms_attach_call() and shms_request_ask(). Memory of a
  * request under way is the caller's; it stays where it is until the request has ended or was
  * withdrawn.
  */
@@ -74,16 +74,14 @@ int shms_request_error(struct shms_attach *a, int r, const struct shms_reply *re
  * nothing for a second is hung up on. 0, -ENOTCONN.
  */
 int shms_request_post(struct shms_attach *a, const struct shms_call *call, struct shms_request *q);
-/*
- * Waits for the end of q, which the daemon may withhold as long as it likes: as long as it lives.
- * That is looked at: after seconds without a word it is asked, and who does not answer that for
- * long is hung up on. Returns q->error.
- */
-int shms_request_wait(struct shms_attach *a, struct shms_request *q);
 /* Posts for a call that can do nothing without a daemon: one that is slow to greet is waited for
  * longer, once, unless the call goes to one registration only. 0, -ENOTCONN. */
 int shms_request_begin(struct shms_attach *a, const struct shms_call *call, struct shms_request *q);
-/* Begins the request, and waits for its end. */
+/*
+ * Begins the request, and waits for its end, which the daemon may withhold as long as it likes: as
+ * long as it lives. That is looked at: after seconds without a word it is asked, and who does not
+ * answer that for long is hung up on.
+ */
 int shms_request_ask(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret);
 /* Waits for the end of q, until then at most (CLOCK_MONOTONIC). True: it has ended, and q->error
  * says how. */

@@ -12,7 +12,6 @@
 #include "cleanup.h"
 #include "format.h"
 #include "lightlock.h"
-#include "macros.h"
 #include "packsegs.h"
 #include "page.h"
 #include "seglook.h"
@@ -189,11 +188,6 @@ static bool shared_lines(struct shms_pack *p, uint32_t n, struct shms_packlines 
 	return true;
 }
 
-static int new_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret)
-{
-	return !p->opening && shared_lines(p, n, ret) ? 0 : shms_packlines_private(n, ret);
-}
-
 /* Others find the index, if it is a file; or that there is none. Not while names are read. */
 static void publish(struct shms_pack *p)
 {
@@ -221,7 +215,9 @@ void shms_pack_share(struct shms_pack *p)
 static SHMS_ASIDE int grow_index(struct shms_pack *p, uint32_t n_lines)
 {
 	struct shms_packlines old = p->lines;
-	int r = new_lines(p, n_lines, &p->lines);
+	int r = !p->opening && shared_lines(p, n_lines, &p->lines)
+			? 0
+			: shms_packlines_private(n_lines, &p->lines);
 
 	if (r < 0) {
 		p->lines = old;
@@ -381,12 +377,6 @@ int shms_pack_at(struct shms_pack *p, const void *address, struct shms_pack_view
 	return -ENOENT;
 }
 
-static void end_view(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
-{
-	shms_packseg_unview(p, place, now_ms);
-	shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
-}
-
 /* The name is as good as its directory: the mapped file is the one with the slot. */
 void *shms_pack_map(const struct shms_pack_view *v)
 {
@@ -410,8 +400,10 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 	if (p->child || atomic_load_explicit(&p->retired, memory_order_relaxed))
 		return;
 	SHMS_LIGHT_HELD(&p->lock);
-	if (!atomic_load_explicit(&p->retired, memory_order_relaxed))
-		end_view(p, (struct shms_packplace){v->number, v->slot}, now_ms);
+	if (atomic_load_explicit(&p->retired, memory_order_relaxed))
+		return;
+	shms_packseg_unview(p, (struct shms_packplace){v->number, v->slot}, now_ms);
+	shms_packseg_tidy(p, &p->segments[v->number], now_ms);
 }
 
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)

@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "seglook.h"
+#include "segment.h"
 #include "segown.h"
-#include "segpacked.h"
 #include "segslot.h"
 
 struct shms_pack;
@@ -261,13 +261,10 @@ typedef int shms_packread_fn(const struct shms_pack_view *v, uint64_t inode, uin
 int shms_packread_each(struct shms_pack *p, uint64_t *io_from, shms_packread_fn *fn, void *arg);
 
 /*
- * packlook.c: a store's packed objects as seen from its directory, by any process of its user, with
+ * A store's packed objects as seen from its directory, by any process of its user, with
  * or without the store's own handle. Nothing is written, and nobody is waited for: an object that
  * changes while it is read is read again, and left out if it has gone.
  */
-
-/* How many stores have the slot's object by name, and leases of it that have not ended. */
-uint64_t shms_packlook_links(const struct shms_segslot *slot, uint64_t state);
 
 struct shms_packlook {
 	const void *key; /* a copy */

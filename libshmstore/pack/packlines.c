@@ -37,20 +37,13 @@ uint64_t shms_packlines_cost(uint32_t n_lines)
 	return shms_whole_pages(size_of(n_lines));
 }
 
-static void fill(struct shms_packlines_head *h, const uint8_t store_uuid[16], uint32_t n_lines)
-{
-	memcpy(h->magic, MAGIC, sizeof(h->magic));
-	h->version = VERSION;
-	h->n_lines = n_lines;
-	memcpy(h->store_uuid, store_uuid, sizeof(h->store_uuid));
-}
-
 int shms_packlines_file(int store_fd, const uint8_t store_uuid[16], uint32_t n_lines,
 			struct shms_packlines *ret)
 {
 	const struct shms_unnamed place = {
 		.dir_fd = store_fd, .aside_fd = store_fd, .aside = SHMS_DIR_RECYCLE};
 	_fd_ int fd = shms_unnamed_open(&place, O_RDWR, 0600);
+	struct shms_packlines_head *head;
 	struct stat st;
 	void *map;
 	int r;
@@ -67,13 +60,16 @@ int shms_packlines_file(int store_fd, const uint8_t store_uuid[16], uint32_t n_l
 	map = shms_map_ours(size_of(n_lines), MAP_SHARED, fd);
 	if (map == MAP_FAILED)
 		return shms_error(errno);
-	fill(map, store_uuid, n_lines);
-	*ret = (struct shms_packlines){
-		.head = map,
-		.lines = (struct shms_packline *)((struct shms_packlines_head *)map + 1),
-		.n_lines = n_lines,
-		.bytes = shms_blocks(&st),
-		.fd = shms_take_fd(&fd)};
+	head = map;
+	memcpy(head->magic, MAGIC, sizeof(head->magic));
+	head->version = VERSION;
+	head->n_lines = n_lines;
+	memcpy(head->store_uuid, store_uuid, sizeof(head->store_uuid));
+	*ret = (struct shms_packlines){.head = head,
+				       .lines = (struct shms_packline *)(head + 1),
+				       .n_lines = n_lines,
+				       .bytes = shms_blocks(&st),
+				       .fd = shms_take_fd(&fd)};
 	return 0;
 }
 

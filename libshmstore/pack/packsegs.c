@@ -17,7 +17,6 @@
 #include <sys/stat.h>
 
 #include "cleanup.h"
-#include "macros.h"
 #include "page.h"
 #include "segfile.h"
 #include "segslot.h"
@@ -121,19 +120,14 @@ static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 	shms_packsegs_free(g);
 }
 
-/* A reader may come back to it as long as it reads. */
-static void leave_as_reader(const struct shms_pack *p, struct shms_packseg *g)
-{
-	if (!atomic_load_explicit(&p->ended, memory_order_relaxed))
-		return;
-	shms_segfile_leave(g->file, -1, 0);
-	shms_packsegs_free(g);
-}
-
 void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	if (p->reader) {
-		leave_as_reader(p, g);
+		/* A reader may come back to it as long as it reads. */
+		if (atomic_load_explicit(&p->ended, memory_order_relaxed)) {
+			shms_segfile_leave(g->file, -1, 0);
+			shms_packsegs_free(g);
+		}
 		return;
 	}
 	now_ms = now_ms ? now_ms : shms_now_boot_ms();
@@ -141,21 +135,17 @@ void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_
 		leave(p, g, now_ms);
 }
 
-/* Leaves segments of dead owners in which this store has nothing. */
-static void leave_idle(struct shms_pack *p, uint64_t now_ms)
-{
-	SHMS_PACKSEGS_EACH(p, g) {
-		shms_packseg_settle(p, g, now_ms);
-		shms_packseg_tidy(p, g, now_ms);
-	}
-}
-
 int shms_packsegs_new(struct shms_pack *p, bool own, uint64_t now_ms, struct shms_packseg **ret)
 {
 	struct shms_packseg *g = p->segments;
 
-	if (!p->opening)
-		leave_idle(p, now_ms);
+	/* Leaves segments of dead owners in which this store has nothing. */
+	SHMS_PACKSEGS_EACH(p, at) {
+		if (p->opening)
+			break;
+		shms_packseg_settle(p, at, now_ms);
+		shms_packseg_tidy(p, at, now_ms);
+	}
 	while (g < p->segments + SHMS_PACKINDEX_SEGMENTS && g->file)
 		g++;
 	if (g == p->segments + SHMS_PACKINDEX_SEGMENTS)

@@ -31,7 +31,7 @@ struct shms_packseg {
 	uint64_t asked_ms; /* when it was asked last whether the owner lives, or a child */
 	/* leases were out when it was to be left: not to be looked at again before */
 	uint64_t again_ms;
-	void *children; /* during a fork: a page that children keep (packfork.c) */
+	void *children; /* during a fork: a page that children keep (packopen.c) */
 };
 
 #define SHMS_PACK_MARKED      (1u << 31) /* the view bit stands */
@@ -79,7 +79,7 @@ struct shms_pack {
 	struct shms_seggrow grow;         /* of all own segments */
 	uint64_t refused_ms, unjoined_ms; /* until then no own, or others', segment is added */
 	char *path;
-	const void *counter; /* NULL: no children were counted yet (packfork.c) */
+	const void *counter; /* NULL: no children were counted yet (packopen.c) */
 	int counter_id;
 	struct shms_pack_options options;
 	struct shms_packplace hand;   /* where the search for victims goes on */
@@ -200,10 +200,8 @@ static inline void shms_packseg_unuse(struct shms_packseg *g, uint32_t slot)
 		g->used[slot / 8] &= (uint8_t) ~(1u << slot % 8);
 }
 
-/* Of packfork.c. Have all children that inherited views of that segment ended? */
+/* Have all children that inherited views of that segment ended? */
 bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g);
-/* The pack is about to be freed. */
-void shms_pack_count_end(struct shms_pack *p);
 
 /* Of pack.c, for packput.c, packshare.c and packtrim.c. The pack's lock is held. */
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,

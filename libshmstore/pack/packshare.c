@@ -12,7 +12,6 @@
 
 #include "cleanup.h"
 #include "hexdigits.h"
-#include "macros.h"
 #include "pack.h"
 #include "packsegs.h"
 #include "seglook.h"
@@ -250,7 +249,7 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t,
 
 /* ---- a ticket's object as a copy ------------------------------------------------------------- */
 
-/* Opens the donor's link. A slot is read as packlook.c does it. */
+/* Opens the donor's link. A slot is read as shms_packlook() does it. */
 static int open_link(int root_fd, const struct shms_packticket *t, bool write,
 		     struct shms_seglook *ret)
 {

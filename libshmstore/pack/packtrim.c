@@ -156,12 +156,6 @@ static bool find_victim(struct shms_pack *p, struct shms_packsearch *io, struct 
 	return false;
 }
 
-static void next_segment(struct shms_pack *p)
-{
-	p->hand.slot = 0;
-	p->hand.segment = p->hand.segment + 1 < p->n_segments ? p->hand.segment + 1 : 0;
-}
-
 struct shms_packsearch shms_pack_search(struct shms_pack *p, uint64_t now_ms)
 {
 	struct shms_packsearch s = {.now = shms_segnow_of_ms(now_ms)};
@@ -182,8 +176,11 @@ int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shm
 		over = p->child || atomic_load_explicit(&p->retired, memory_order_relaxed) ||
 		       !io->left;
 		found = !over && find_victim(p, io, ret);
-		if (!found && !over)
-			next_segment(p);
+		if (!found && !over) {
+			p->hand.slot = 0;
+			p->hand.segment =
+				p->hand.segment + 1 < p->n_segments ? p->hand.segment + 1 : 0;
+		}
 		shms_lightlock_release(&p->lock);
 	}
 	return found ? 0 : -ENOENT;

@@ -65,7 +65,7 @@ struct shms_page_moved {
 	_Atomic uint64_t exposed;
 	/* recycled files that others took: to be taken off the ledger's pool */
 	_Atomic uint64_t pool_n, pool_bytes;
-	_Atomic uint64_t inode; /* what is being moved (move.c); 0: nothing */
+	_Atomic uint64_t inode; /* what is being moved (shms_move_begin()); 0: nothing */
 	/* what bytes is to be then, if objects/ has a name of it, and if not */
 	_Atomic uint64_t linked, unlinked;
 };

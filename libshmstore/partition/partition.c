@@ -23,7 +23,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "mount.h"

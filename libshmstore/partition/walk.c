@@ -21,12 +21,12 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "leasetext.h"
 #include "mount.h"
 #include "name.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
+#include "wire.h"
 
 #define DEPTH_MAX 192u /* levels below the start: each holds a descriptor */
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "stub.h"
+#include "tierformat.h"
 
 struct shmstore_partition;
 

@@ -14,7 +14,6 @@
 #include <sys/types.h>
 
 #include "segment.h"
-#include "segpacked.h"
 
 struct shms_seglook {
 	struct shms_segment segment; /* bytes is NULL */

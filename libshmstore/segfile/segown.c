@@ -19,7 +19,6 @@
 #include "cleanup.h"
 #include "copy.h"
 #include "format.h"
-#include "macros.h"
 #include "segfile.h"
 #include "segmem.h"
 #include "segslot.h"

@@ -17,7 +17,7 @@
 #include "segalloc.h"
 #include "segfile.h"
 #include "segmem.h"
-#include "segpacked.h"
+#include "segment.h"
 #include "seguse.h"
 
 struct shms_segown {

@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "segpacked.h"
+#include "segment.h"
 #include "segslot.h"
 
 #define NONE   UINT32_MAX

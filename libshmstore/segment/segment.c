@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "format.h"
 #include "xxh3.h"
 
 int shms_segclass_for(uint64_t size)
@@ -129,4 +130,195 @@ uint64_t shms_segment_hinted(const struct shms_segment *g, uint32_t word)
 	if (!atomic_load_explicit(w, memory_order_relaxed))
 		return 0;
 	return atomic_exchange_explicit(w, 0, memory_order_acquire);
+}
+
+/* ---- objects in slots ------------------------------------------------------------------------ */
+
+/*
+ * A description may be read while another process writes it: a process with a stale ticket reads
+ * the next object's, half-written. So it is copied word by word, relaxed, and checked against
+ * private bounds alone. It is used only after the caller's cas has shown that the slot did not
+ * change. A description has sizes and no offsets: both sides compute offsets from them in place().
+ */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are little-endian");
+_Static_assert(offsetof(struct shms_segpacked_words, extent) == 0, "the first word");
+_Static_assert(offsetof(struct shms_segpacked_words, buffer_size) == 4, "the first word");
+_Static_assert(offsetof(struct shms_segpacked_words, metadata_size) == 8, "the second word");
+_Static_assert(offsetof(struct shms_segpacked_words, class) == 14, "the second word");
+_Static_assert(offsetof(struct shms_segpacked_words, flags) == 15, "the second word");
+
+static uint64_t align8(uint64_t n)
+{
+	return (n + 7) & ~UINT64_C(7);
+}
+
+/*
+ * Computes all that follows from sizes, flags and n_buffers. No sum here can overflow: each part
+ * has 32 bits at most.
+ */
+static void place(struct shms_segpacked *o)
+{
+	uint64_t at = align8(o->buffer_size);
+
+	o->table_off = at;
+	if (o->flags & SHMS_SEGPACKED_TABLE)
+		at += 8 + 8 * (uint64_t)o->n_buffers;
+	o->checksum_off = at;
+	if (o->flags & SHMS_SEGPACKED_CHECKSUM)
+		at += 16;
+	o->metadata_off = at;
+	at += o->metadata_size;
+	o->key_off = at;
+	if (o->key_size > SHMS_SEGPACKED_KEY)
+		at += o->key_size;
+	o->used = at;
+}
+
+int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size,
+			const void *key, size_t key_size, uint8_t flags, struct shms_segpacked *ret)
+{
+	uint64_t end = 0;
+	int class;
+
+	if (key_size == 0 || key_size > UINT16_MAX)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n_buffers; i++) {
+		if (sizes[i] > SHMS_SEGCLASS_MAX || end > SHMS_SEGCLASS_MAX)
+			return -EFBIG;
+		end = shms_layout_next(end, 0) + sizes[i];
+	}
+	ret->buffer_size = end;
+	ret->metadata_size = metadata_size;
+	ret->n_buffers = n_buffers;
+	ret->key_size = (uint16_t)key_size;
+	ret->flags = n_buffers == 1 ? flags : flags | SHMS_SEGPACKED_TABLE;
+	memset(ret->key, 0, sizeof(ret->key));
+	if (key_size <= SHMS_SEGPACKED_KEY)
+		memcpy(ret->key, key, key_size);
+	place(ret);
+	/* An object without bytes has an extent, too: a slot is never without one. */
+	class = shms_segclass_for(ret->used ? ret->used : 1);
+	if (class < 0)
+		return -EFBIG;
+	ret->class = (uint8_t) class;
+	ret->extent_off = 0;
+	ret->extent_size = shms_segclass_size(ret->class);
+	return 0;
+}
+
+void shms_segpacked_table(const struct shms_segpacked *o, const uint64_t *sizes, uint8_t *extent)
+{
+	uint64_t n = o->n_buffers;
+
+	if (!(o->flags & SHMS_SEGPACKED_TABLE))
+		return;
+	memcpy(extent + o->table_off, &n, sizeof(n));
+	memcpy(extent + o->table_off + sizeof(n), sizes, n * sizeof(*sizes));
+}
+
+void shms_segpacked_write(const struct shms_segslot *slot, const struct shms_segpacked *o)
+{
+	struct shms_segpacked_words w = {
+		.extent = (uint32_t)(o->extent_off / SHMS_SEGCLASS_ALIGN),
+		.buffer_size = (uint32_t)o->buffer_size,
+		.metadata_size = o->metadata_size,
+		.key_size = o->key_size,
+		.class = o->class,
+		.flags = o->flags,
+	};
+	uint64_t words[SHMS_SEGSLOT_PACKED_WORDS];
+
+	memcpy(w.key, o->key, sizeof(w.key));
+	memcpy(words, &w, sizeof(words));
+	for (size_t i = 0; i < SHMS_SEGSLOT_PACKED_WORDS; i++)
+		shms_segword_plain_store(&slot->packed[i], words[i]);
+}
+
+bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_t class)
+{
+	uint64_t off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN, size = shms_segclass_size(class);
+
+	return off >= g->shape.data_off && off < g->shape.size && size <= g->shape.size - off &&
+	       (size < SHMS_SEGCLASS_BIG || off % SHMS_SEGMENT_PAGE == 0);
+}
+
+/* Reads an aligned number of the table, which another process may change now. */
+static uint64_t table_number(const struct shms_segment *g, const struct shms_segpacked *o,
+			     uint64_t i)
+{
+	uint64_t off = o->extent_off + o->table_off + 8 * i, number;
+	const uint8_t *at;
+
+	if (!g->bytes) /* an unreadable table has no buffers and no size */
+		return g->fetch && g->fetch(g, off, &number, sizeof(number)) == 0 ? number
+										  : UINT64_MAX;
+	at = g->bytes + off;
+	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
+}
+
+int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot,
+			struct shms_segpacked *ret)
+{
+	/* Takes the fields out of words: a part of a word that was just stored is slow to load. */
+	uint64_t sizes = shms_segword_plain_load(&slot->packed[0]),
+		 rest = shms_segword_plain_load(&slot->packed[1]);
+	uint64_t key[2] = {shms_segword_plain_load(&slot->packed[2]),
+			   shms_segword_plain_load(&slot->packed[3])},
+		 n;
+	uint32_t extent = (uint32_t)sizes;
+
+	ret->buffer_size = sizes >> 32;
+	ret->metadata_size = (uint32_t)rest;
+	ret->key_size = (uint16_t)(rest >> 32);
+	ret->class = (uint8_t)(rest >> 48);
+	ret->flags = (uint8_t)(rest >> 56);
+	ret->n_buffers = 1;
+	memcpy(ret->key, key, sizeof(ret->key));
+	if ((ret->flags & ~SHMS_SEGPACKED_FLAGS) || !ret->key_size ||
+	    !shms_segpacked_extent(g, extent, ret->class))
+		return -EBADMSG;
+	ret->extent_off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN;
+	ret->extent_size = shms_segclass_size(ret->class);
+	if (ret->flags & SHMS_SEGPACKED_TABLE) {
+		if (align8(ret->buffer_size) + 8 > ret->extent_size)
+			return -EBADMSG;
+		ret->table_off = align8(ret->buffer_size);
+		n = table_number(g, ret, 0);
+		if (n == 1 || n > ret->extent_size / 8)
+			return -EBADMSG;
+		ret->n_buffers = (uint32_t)n;
+	}
+	place(ret);
+	return ret->used > ret->extent_size ? -EBADMSG : 0;
+}
+
+int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o,
+			 uint64_t *ret_sizes)
+{
+	uint64_t end = 0;
+
+	if (!(o->flags & SHMS_SEGPACKED_TABLE)) {
+		ret_sizes[0] = o->buffer_size;
+		return 0;
+	}
+	for (uint32_t i = 0; i < o->n_buffers; i++) {
+		uint64_t size = table_number(g, o, i + 1ul);
+
+		end = shms_layout_next(end, 0);
+		if (end > o->buffer_size || size > o->buffer_size - end)
+			return -EBADMSG;
+		ret_sizes[i] = size;
+		end += size;
+	}
+	return end == o->buffer_size ? 0 : -EBADMSG;
+}
+
+bool shms_segpacked_checksum(const struct shms_segpacked *o, const uint8_t *extent,
+			     uint64_t ret_hash[2])
+{
+	if (!(o->flags & SHMS_SEGPACKED_CHECKSUM))
+		return false;
+	memcpy(ret_hash, extent + o->checksum_off, 2 * sizeof(*ret_hash));
+	return true;
 }

@@ -17,7 +17,6 @@
 #include <stdint.h>
 
 #include "segment.h"
-#include "segpacked.h"
 
 /*
  * Owner: takes a slot that it knows as free, to write an object there. *ret_generation: the

@@ -30,8 +30,6 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "leasetext.h"
-#include "macros.h"
 #include "nameslock.h"
 #include "object.h"
 #include "pack.h"
@@ -39,9 +37,10 @@
 #include "packgive.h"
 #include "publish.h"
 #include "room.h"
-#include "stub.h"
 #include "sys.h"
 #include "tier.h"
+#include "tierformat.h"
+#include "wire.h"
 
 #define CHUNK 65536u
 #define TRIES 8
@@ -455,17 +454,6 @@ static int adopt_once(struct shmstore *s, struct shms_keyname *k, const struct s
 					: adopt_file(s, k, t, &from, flags);
 }
 
-/* An object that its owner names may be demoted, brought back or replaced while it is looked at. */
-static int adopt(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t,
-		 unsigned flags)
-{
-	int r = -EAGAIN;
-
-	for (int i = 0; i < TRIES && r == -EAGAIN; i++)
-		r = adopt_once(s, k, t, flags);
-	return r == -EAGAIN ? -ESTALE : r;
-}
-
 int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size,
 		   const struct shmstore_ticket *ticket, unsigned flags)
 {
@@ -479,9 +467,13 @@ int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size,
 	if (r < 0)
 		return r;
 	shms_packgive(s);
-	r = adopt(s, &k, ticket, flags);
+	r = -EAGAIN;
+	/* An object that its owner names may be demoted, brought back or replaced while it is
+	 * looked at. */
+	for (int i = 0; i < TRIES && r == -EAGAIN; i++)
+		r = adopt_once(s, &k, ticket, flags);
 	if (r < 0)
-		return shms_error(r);
+		return shms_error(r == -EAGAIN ? -ESTALE : r);
 	shms_count(&s->ledger->adopt_n, 1);
 	shms_count(&s->ledger->adopt_bytes, ticket->header_size + ticket->buffer_size);
 	return 0;

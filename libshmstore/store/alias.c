@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "macros.h"
 #include "packed.h"
 #include "parts.h"
 #include "publish.h"

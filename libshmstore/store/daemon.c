@@ -20,15 +20,6 @@
 
 #define GIVE_NS 100000000ull /* for which an event loop demotes what others ask for */
 
-static unsigned mode_of(unsigned mode)
-{
-	const char *word = mode == SHMSTORE_DAEMON_AUTO ? getenv("SHMSTORE_DAEMON") : NULL;
-
-	if (word && strcmp(word, "off") == 0)
-		return SHMSTORE_DAEMON_OFF;
-	return word && strcmp(word, "required") == 0 ? SHMSTORE_DAEMON_REQUIRED : mode;
-}
-
 /* The store requires a daemon, and there is none: where it was looked for, and why it was not
  * had. */
 static int no_daemon(const struct shmstore *s)
@@ -53,14 +44,16 @@ static int no_daemon(const struct shmstore *s)
 
 int shms_daemon_open(struct shmstore *s, unsigned mode)
 {
+	const char *word = mode == SHMSTORE_DAEMON_AUTO ? getenv("SHMSTORE_DAEMON") : NULL;
 	int r;
 
 	shms_attach_of(s)->hooks = shms_running_hooks(&shms_handle(s)->running);
 	shms_attach_of(s)->place =
 		(struct shms_attach_place){s->p->path, s->p->uuid, s->path, &s->page->credit};
-	mode = mode_of(mode);
-	if (mode == SHMSTORE_DAEMON_OFF)
+	if (mode == SHMSTORE_DAEMON_OFF || (word && strcmp(word, "off") == 0))
 		return 0;
+	if (word && strcmp(word, "required") == 0)
+		mode = SHMSTORE_DAEMON_REQUIRED;
 	s->credit = &s->page->credit; /* it counts from here on */
 	r = shms_attach_open(shms_attach_of(s), mode == SHMSTORE_DAEMON_REQUIRED);
 	/* The socket of a daemon that is dead, or dying: its limits are in force still. */

@@ -26,8 +26,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "filemode.h"
-#include "leasetext.h"
-#include "macros.h"
 #include "nameslock.h"
 #include "object.h"
 #include "packed.h"
@@ -35,8 +33,9 @@
 #include "parts.h"
 #include "publish.h"
 #include "room.h"
-#include "stub.h"
 #include "sys.h"
+#include "tierformat.h"
+#include "wire.h"
 
 struct sizes {
 	uint64_t header_size, buffer_size;

@@ -9,10 +9,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-struct shms_engine;
 struct shms_handle;
 struct shms_keyname;
-struct shms_tier;
 struct shms_view_file;
 
 /*
@@ -62,8 +60,7 @@ int shms_put_as_file(struct shmstore *s, const struct shms_keyname *k);
 
 /*
  * peek.c: packed objects of a store for handles that can only read: by its index and a place in
- * its segments (packread.c), or where that cannot be by a look at all slots (packlook.c); and for
- * lists.
+ * its segments (packread.c), or where that cannot be by a look at all slots; and for lists.
  */
 /* Of a copy where the reader can have no place. 0, -ENOENT, -EPERM, -ENOMEM, … */
 int shms_peek_get(struct shmstore *s, const struct shms_keyname *k, unsigned flags,

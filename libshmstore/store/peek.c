@@ -22,8 +22,8 @@
 #include "packindex.h"
 #include "parts.h"
 #include "publish.h"
-#include "stub.h"
 #include "sys.h"
+#include "tierformat.h"
 #include "view.h"
 
 #define TRIES 1000
@@ -82,14 +82,6 @@ struct peek {
 	int hidden; /* not 0: a segment cannot be read, and may have the key */
 };
 
-/* Takes the look further: the key may be in a segment that can be read. */
-static int unreadable(struct peek *p, const struct shms_packlook *o)
-{
-	p->hidden = shms_detail(shms_error(o->error), NULL,
-				"%s/" SHMS_DIR_SEGMENTS "/%s cannot be read", p->s->path, o->file);
-	return 0;
-}
-
 static int found(const struct shms_packlook *o, void *arg)
 {
 	struct peek *p = arg;
@@ -100,8 +92,13 @@ static int found(const struct shms_packlook *o, void *arg)
 					.generation = o->generation};
 	int r;
 
-	if (o->error)
-		return unreadable(p, o);
+	if (o->error) {
+		/* Takes the look further: the key may be in a segment that can be read. */
+		p->hidden = shms_detail(shms_error(o->error), NULL,
+					"%s/" SHMS_DIR_SEGMENTS "/%s cannot be read", p->s->path,
+					o->file);
+		return 0;
+	}
 	if (!p->ret)
 		return 1;
 	copy.shape = o->segment->shape;
@@ -238,19 +235,15 @@ static int tell_view(const struct each *e, const struct shms_pack_view *v, const
 	return e->fn(&info, e->arg);
 }
 
-static int tell_object(const struct each *e, const struct shms_packlook *o)
+static int tell(const struct shms_packlook *o, void *arg)
 {
 	const struct shms_pack_view v = {.segment = o->segment,
 					 .object = o->object,
 					 .slot = o->slot,
 					 .generation = o->generation};
 
-	return tell_view(e, &v, o->key, o->key_size, o->inode, o->n_links);
-}
-
-static int tell(const struct shms_packlook *o, void *arg)
-{
-	return o->error ? tell_unreadable(arg, o) : tell_object(arg, o);
+	return o->error ? tell_unreadable(arg, o)
+			: tell_view(arg, &v, o->key, o->key_size, o->inode, o->n_links);
 }
 
 /* ---- lists by the index ---------------------------------------------------------------------- */

@@ -32,8 +32,8 @@
 #include "parts.h"
 #include "publish.h"
 #include "room.h"
-#include "stub.h"
 #include "sys.h"
+#include "tierformat.h"
 
 #define THREADS_MAX 64u /* more are not started, whatever is allowed */
 
@@ -204,34 +204,24 @@ static void work_together(struct prefetch *p, unsigned n_threads)
 		pthread_join(threads[--n], NULL);
 }
 
-static uint64_t half_of(const struct shmstore_partition *p)
-{
-	struct shms_space space;
-
-	return shms_space(p->fd, &space) < 0 || !space.size ? UINT64_MAX : space.size / 2;
-}
-
-/* Objects that were moved out again meanwhile are not in memory. */
-static void look_again(struct prefetch *p)
-{
-	for (size_t n = 0; n < p->n_wanted; n++) {
-		int *result = &p->results[p->wanted[n].i];
-
-		if (*result == 0 && shms_stub_is(p->s->objects_fd, p->wanted[n].name))
-			*result = -ENOSPC;
-	}
-}
-
 static int prefetch(struct prefetch *p, unsigned n_threads)
 {
+	struct shms_space space;
 	int n_there = 0, r = look_at_all(p);
 
 	if (r < 0)
 		return r;
 	if (p->n_wanted) {
-		p->half = half_of(p->s->p);
+		p->half = shms_space(p->s->p->fd, &space) < 0 || !space.size ? UINT64_MAX
+									     : space.size / 2;
 		work_together(p, n_threads);
-		look_again(p);
+	}
+	/* Objects that were moved out again meanwhile are not in memory. */
+	for (size_t n = 0; n < p->n_wanted; n++) {
+		int *result = &p->results[p->wanted[n].i];
+
+		if (*result == 0 && shms_stub_is(p->s->objects_fd, p->wanted[n].name))
+			*result = -ENOSPC;
 	}
 	for (size_t i = 0; i < p->n_keys; i++)
 		n_there += p->results[i] == 0;

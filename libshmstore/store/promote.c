@@ -50,8 +50,10 @@ int shms_tier_use(struct shmstore *s, const char *name, struct shms_tier **ret)
 	if (r != -ENOENT || !S_ISLNK(st.st_mode))
 		return r;
 	/* The directory may come back: a delete of the key would lose the object. */
-	if (shms_detail_is(-ENOENT))
-		return shms_detail_becomes(-EIO);
+	if (shms_detail_is(-ENOENT)) {
+		shms_detail_told = -EIO;
+		return -EIO;
+	}
 	return shms_detail(-EBADMSG, NULL,
 			   "the object was demoted, but %s has no disk tier any more", s->p->path);
 }

@@ -24,7 +24,6 @@
 #include "credit.h"
 #include "detail.h"
 #include "format.h"
-#include "macros.h"
 #include "nameslock.h"
 #include "packed.h"
 #include "packgive.h"

@@ -185,15 +185,6 @@ static uint64_t pack_bound(const struct shmstore_options *o)
 	return end && end != text && !*end ? bytes : PACK_DEFAULT;
 }
 
-/* The last step of an open that succeeds. A new store that nobody could use is not to stay,
- * and what an open found kept it must leave kept where it fails, or is killed: else the
- * next sweep takes the objects. */
-static void set_keep(struct shmstore *s)
-{
-	s->page->flags = shms_handle(s)->keep ? s->page->flags | SHMS_PAGE_KEEP
-					      : s->page->flags & ~SHMS_PAGE_KEEP;
-}
-
 /* With within_size no page reaches behind a file's end: a small file has no huge page. */
 static uint64_t huge_from(const char *huge)
 {
@@ -253,8 +244,12 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
 		memory_order_relaxed);
 	r = shms_daemon_open(s, o->daemon);
+	/* The last step of an open that succeeds. A new store that nobody could use is not to stay,
+	 * and what an open found kept it must leave kept where it fails, or is killed: else the
+	 * next sweep takes the objects. */
 	if (r == 0)
-		set_keep(s);
+		s->page->flags = h->keep ? s->page->flags | SHMS_PAGE_KEEP
+					 : s->page->flags & ~SHMS_PAGE_KEEP;
 	return r;
 }
 
@@ -411,7 +406,7 @@ static void release(struct shms_handle *h)
 	s->page = NULL;
 	s->ledger = NULL;
 	shms_atfork_close_fds(h);
-	shms_fairlock_deinit(&s->names);
+	pthread_rwlock_destroy(&s->names.lock);
 	h->magic = 0;
 	shms_store_unref(s);
 }

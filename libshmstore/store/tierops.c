@@ -212,30 +212,25 @@ static int put_pin(const struct shmstore *s, int fd, bool pin)
 	return fchmod(fd, (st.st_mode & 0777) | (pin ? S_ISVTX : 0)) < 0 ? -errno : 0;
 }
 
-/* A demotion exchanges the name first, and looks at the pin afterwards. */
-static bool still_means(const struct shmstore *s, const char *name, int fd)
-{
-	struct stat st, named;
-
-	return fstat(fd, &st) == 0 &&
-	       fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       named.st_ino == st.st_ino;
-}
-
 static int set_pin(struct shmstore *s, const char *name, bool pin)
 {
+	struct stat st, named;
 	int r;
 	_fd_ int fd = shms_names_open(s, name);
 
 	if (fd < 0)
 		return fd;
 	r = put_pin(s, fd, pin);
-	if (r < 0)
+	if (r < 0 || !pin)
 		return r;
 	/* Its file must not come back as another object's, pinned still. */
-	if (pin)
-		shms_recycle_forget(s, name);
-	return !pin || still_means(s, name, fd) ? 0 : -EAGAIN;
+	shms_recycle_forget(s, name);
+	/* A demotion exchanges the name first, and looks at the pin afterwards. */
+	return fstat(fd, &st) == 0 &&
+			       fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+			       named.st_ino == st.st_ino
+		       ? 0
+		       : -EAGAIN;
 }
 
 /* The name is a stub: in memory, and pinned, the object may be all the same, brought

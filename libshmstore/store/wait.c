@@ -144,13 +144,6 @@ static void map_page(struct waiting *w)
 	w->page = map == MAP_FAILED ? NULL : map;
 }
 
-static void unmap_page(struct waiting *w)
-{
-	if (w->page)
-		munmap(w->page, SHMS_PAGE_SIZE);
-	w->page = NULL;
-}
-
 static void sleep_ns(const struct waiting *w, uint32_t woken, uint64_t ns)
 {
 	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000),
@@ -244,7 +237,9 @@ int shmstore_wait(struct shmstore *s, const void *key, size_t key_size, uint64_t
 		/* By name each time: another process may own the store since. */
 		map_page(&w);
 		r = wait_some(&w, key, key_size, generation, end);
-		unmap_page(&w);
+		if (w.page)
+			munmap(w.page, SHMS_PAGE_SIZE);
+		w.page = NULL;
 		if (r == 0)
 			return 0;
 	}

@@ -26,7 +26,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "format.h"
@@ -263,7 +262,8 @@ static int take_recycled(struct shmstore_writer *w)
 		return r;
 	lay_out(w, &l);
 	w->slot = slot;
-	w->map = shms_slotmap_lend(slot);
+	w->map = slot->map;
+	slot->map = NULL;
 	w->map_size = slot->capacity;
 	clear(w);
 	return 1;

@@ -5,7 +5,7 @@
  *   <partition>/tier/config         the configuration: path, limits; text, 0444
  *   <partition>/tier/<uid>.used     what the user's tier files take, and are about to (tierroom.h)
  *   <partition>/tier/<uid>/         0700
- *     <id>.stub                     anchor of a tier file: a link to its stub (stub.h)
+ *     <id>.stub                     anchor of a tier file: a link to its stub (tierformat.h)
  *     <id>.object                   a link to the promoted object while others still hold its stub:
  *                                   they find it here, and need not read
  *     lock                          held (flock) by the one eviction that runs
@@ -39,13 +39,12 @@
 #include <sys/stat.h>
 
 #include "name.h"
-#include "stub.h"
+#include "tierformat.h"
 #include "tierroom.h"
 #include "turns.h"
 
 struct shms_engine;
 struct shms_inodes;
-struct shms_tier_header;
 
 #define SHMS_TIER_ENGINES 4
 
@@ -149,7 +148,7 @@ int shms_tier_unlock(struct shms_tier *t, int fd);
 
 /* How long somebody else may hold a store's names: for a few renames, unless it was stopped. */
 #define SHMS_TIER_NAMES_MS 1000u
-/* a process that is not the owner says so often that it waits for them (move.c) */
+/* a process that is not the owner says so often that it waits for them (page.c) */
 #define SHMS_TIER_ASK_MS   10u
 #define SHMS_TIER_GIVE_MS  5u /* and each of the owner's threads lets it go first for so long */
 /* -ETIMEDOUT, with the sentence that says so. */
@@ -158,7 +157,7 @@ int shms_tier_names_held(void);
  * (of one's own: the lock is the description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
 int shms_tier_lock_names(int objects_fd);
 void shms_tier_unlock_names(int objects_fd);
-/* Before a store's books are read: ends a move that was begun (move.c), unless its mover does. */
+/* Before a store's books are read: ends a move that was begun (page.c), unless its mover does. */
 bool shms_tier_settle_names(int storefd);
 /* flock(fd, LOCK_EX), tried for wait_ms. 0, -EBUSY, -errno. */
 int shms_tier_flock(int fd, unsigned wait_ms);

@@ -100,12 +100,12 @@ static int open_account(const struct shms_tier *t)
 	return S_ISREG(st.st_mode) && st.st_uid == t->uid ? shms_take_fd(&fd) : -EPERM;
 }
 
-static void drop_descriptor(struct shms_tierroom *room)
+void shms_tierroom_close(struct shms_tier *t)
 {
-	if (room->open)
-		shms_close_fd(room->fd);
-	room->open = false;
-	room->claimed = 0;
+	if (t->room.open)
+		shms_close_fd(t->room.fd);
+	t->room.open = false;
+	t->room.claimed = 0;
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -173,11 +173,6 @@ static uint32_t new_stamp(uint32_t old)
 							      : (uint32_t)((old + 1) % STAMPS);
 }
 
-static bool counted_lately(const struct account *a)
-{
-	return (shms_now_boot_ms() + STAMPS - a->stamp) % STAMPS < RECOUNT_MS;
-}
-
 /* The account whose lock we hold. On failure it stays as it is. */
 static int recount(const struct shms_tier *t, const struct stat *st, struct account *io)
 {
@@ -227,7 +222,7 @@ static int reach(struct shms_tier *t, bool make)
 	int r = 0;
 
 	if (room->open && room->pid != getpid())
-		drop_descriptor(room);
+		shms_tierroom_close(t);
 	if (room->open)
 		return 0;
 	room->fd = open_account(t);
@@ -270,7 +265,7 @@ static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct stat *r
 		}
 		/* The tier was taken away, and perhaps set again, since it was opened. */
 		flock(t->room.fd, LOCK_UN);
-		drop_descriptor(&t->room);
+		shms_tierroom_close(t);
 		r = -ENOENT;
 	}
 	pthread_mutex_unlock(&t->room.lock);
@@ -391,7 +386,8 @@ static int judge_surely(struct shms_tier *t, const struct stat *st, struct accou
 {
 	int r = judge(t, a, wanted, more);
 
-	if (r == -ENOSPC && !counted_lately(a) && recount(t, st, a) == 0)
+	if (r == -ENOSPC && (shms_now_boot_ms() + STAMPS - a->stamp) % STAMPS >= RECOUNT_MS &&
+	    recount(t, st, a) == 0)
 		r = judge(t, a, wanted, more);
 	return r;
 }
@@ -445,14 +441,6 @@ int shms_tier_claim(struct shms_tier *t, uint64_t bytes)
 	return r;
 }
 
-/* Without the account, which then stays too high until it is counted anew. */
-static void unlock_claims(struct shms_tier *t, uint64_t claimed)
-{
-	SHMS_HELD(&t->room.lock);
-	if (t->room.open && t->room.pid == getpid())
-		lock_claims(&t->room, less(t->room.claimed, claimed));
-}
-
 void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken)
 {
 	struct account a;
@@ -461,7 +449,10 @@ void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken)
 	if (!claimed)
 		return;
 	if (hold(t, false, LOCK_MS, &st, &a) < 0) {
-		unlock_claims(t, claimed);
+		/* The account stays too high until it is counted anew. */
+		SHMS_HELD(&t->room.lock);
+		if (t->room.open && t->room.pid == getpid())
+			lock_claims(&t->room, less(t->room.claimed, claimed));
 		return;
 	}
 	a.used = less(a.used + taken, claimed);
@@ -528,13 +519,8 @@ void shms_tierroom_remove(int tier_fd)
 	}
 }
 
-void shms_tierroom_close(struct shms_tier *t)
-{
-	drop_descriptor(&t->room);
-}
-
 void shms_tierroom_forked(struct shms_tier *t)
 {
 	pthread_mutex_init(&t->room.lock, NULL);
-	drop_descriptor(&t->room);
+	shms_tierroom_close(t);
 }

@@ -12,10 +12,8 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include "stub.h"
 #include "tier.h"
-
-struct shms_inodes;
+#include "tierformat.h"
 
 enum shms_tierscan_what {
 	SHMS_TIERSCAN_DEMOTED, /* the object is there only */

@@ -248,4 +248,16 @@ size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, cons
 
 _Static_assert(sizeof(struct wire_header) == 24, "header");
 
+/*
+ * The file name of a leased link in handoff/: "<expiry>-<nonce>", expiry in ms of CLOCK_BOOTTIME as
+ * decimal digits, nonce 16 hex digits. The library and the daemon both make and read such names.
+ */
+
+#define SHMS_LEASE_NAME_SIZE 48
+
+/* Returns the name's length. */
+size_t shms_lease_text(uint64_t expiry_ms, uint64_t nonce, char ret_name[SHMS_LEASE_NAME_SIZE]);
+/* false: no name of a lease. */
+bool shms_lease_parse(const char *name, uint64_t *ret_expiry_ms);
+
 #endif

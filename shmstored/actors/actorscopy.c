@@ -21,9 +21,9 @@
 #include "beneath.h"
 #include "config.h"
 #include "host.h"
-#include "leasetext.h"
 #include "log.h"
 #include "member.h"
+#include "wire.h"
 
 static struct ckpt_config configured(const struct config_copies *c)
 {

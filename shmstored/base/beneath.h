@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <sys/random.h>
 
-#include "leasetext.h"
 #include "refused.h"
+#include "wire.h"
 
 #define BENEATH_TRIES 100 /* where a rename races with it: the daemon does not wait */
 
@@ -23,7 +23,7 @@ static inline int beneath_open(int dir_fd, const char *path, int flags)
 	return fd;
 }
 
-/* A fresh name of a lease (leasetext.h) with that expiry, by shmstore_lease_clock_ms(). 0, -EIO (no
+/* A fresh name of a lease (wire.h) with that expiry, by shmstore_lease_clock_ms(). 0, -EIO (no
  * random numbers). */
 static inline int leasename_make(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE])
 {

@@ -15,8 +15,8 @@
 
 #include "scratch.h"
 #include "segalloc.h"
+#include "segment.h"
 #include "segments.h"
-#include "segpacked.h"
 
 enum {
 	FIX_HEADER = 1,

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "segpacked.h"
+#include "segment.h"
 
 struct shms_segment machine_segment;
 unsigned machine_holder[MACHINE_HOLDERS];

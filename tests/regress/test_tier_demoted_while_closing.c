@@ -14,7 +14,7 @@
 #include "api.h"
 #include "interpose.h"
 #include "page.h"
-#include "stub.h"
+#include "tierformat.h"
 
 static int late; /* names still to be made */
 

@@ -9,7 +9,7 @@
 #include "scratch.h"
 #include "segalloc.h"
 #include "seglook.h"
-#include "segpacked.h"
+#include "segment.h"
 #include "segslot.h"
 
 /* A segment that is in no file: free(g->books) is its end. */

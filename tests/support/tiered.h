@@ -10,7 +10,7 @@
 #include <shmstore/shmstore.h>
 #include <stdbool.h>
 
-#include "stub.h"
+#include "tierformat.h"
 
 #define TIERED_PATH 1024
 

@@ -15,8 +15,8 @@
 
 #include "api.h"
 #include "forge.h"
-#include "leasetext.h"
 #include "sys.h"
+#include "wire.h"
 
 static struct shmstore *a, *b;
 static struct shmstore_ticket good;

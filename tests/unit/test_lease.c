@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "leasetext.h"
 #include "scratch.h"
 #include "sys.h"
+#include "wire.h"
 
 Test(lease, name_round_trips)
 {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "scratch.h"
-#include "stub.h"
+#include "tierformat.h"
 
 static const struct shms_stub SAMPLE = {.id = 0x0123456789abcdef,
 					.generation = 0xfedcba9876543210,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "victim.h"
+#include "evict.h"
 
 #define MIB    (1ull << 20)
 #define SECOND 1000000000ull
