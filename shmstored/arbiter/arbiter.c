@@ -41,14 +41,6 @@ int arb_new(struct arb **ret)
 	return 0;
 }
 
-static void free_pins(struct arb *a, struct arb_reservation *r)
-{
-	struct arb_pin *pin, *next;
-
-	DL_FOREACH_SAFE(r->pins, pin, next)
-	arbslab_put(&a->slabs.pins, pin);
-}
-
 struct arb *arb_free(struct arb *a)
 {
 	struct arb_context *c, *c_next;
@@ -56,6 +48,7 @@ struct arb *arb_free(struct arb *a)
 	struct arb_task *t, *t_next;
 	struct arb_pool *p, *p_next;
 	struct arb_binding *b, *b_next;
+	struct arb_pin *pin, *pin_next;
 
 	if (!a)
 		return NULL;
@@ -67,7 +60,8 @@ struct arb *arb_free(struct arb *a)
 	}
 	HASH_ITER(hh, a->reservations, r, r_next)
 	{
-		free_pins(a, r);
+		DL_FOREACH_SAFE(r->pins, pin, pin_next)
+		arbslab_put(&a->slabs.pins, pin);
 		HASH_DEL(a->reservations, r);
 		arbslab_put(&a->slabs.reservations, r);
 	}
@@ -458,11 +452,6 @@ static bool clears_mark(const struct arb_message *m)
 	return !one_of(m->op, ABOUT);
 }
 
-static bool is_heard(const struct arb_message *m)
-{
-	return !one_of(m->op, DAEMONS) && (m->context || !one_of(m->op, DAEMONS_2));
-}
-
 /* Replies that a message may free without a parked context or a victim of today. */
 static size_t room_for(const struct arb *a, const struct arb_message *m)
 {
@@ -508,6 +497,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 {
 	enum arb_outcome o = ARB_INVALID;
 	struct arb_context *c;
+	bool expired = false;
 	int err;
 
 	if (arbpark_room(a, room_for(a, m)) < 0)
@@ -516,7 +506,9 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 	a->n_out = 0;
 	a->early_done = false;
 	a->message = NULL;
-	if (arbclock_expire(a))
+	for (; a->deadlines && a->deadlines->at <= a->now_ns; expired = true)
+		arbpark_cancel(a, CONTAINER_OF(a->deadlines, arb_context, deadline), ARB_TIMEDOUT);
+	if (expired)
 		arbpump_settle(a);
 	a->message = m;
 	c = m->context ? arbcontext_find(a, m->context) : NULL;
@@ -524,7 +516,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 		set_wait(a, c, 0, 0);
 	err = dispatch(a, c, m, &o);
 	a->totals.n_messages++;
-	if (is_heard(m))
+	if (!one_of(m->op, DAEMONS) && (m->context || !one_of(m->op, DAEMONS_2)))
 		a->silent = 0;
 	arbpump_settle(a);
 	a->message = NULL;
