@@ -99,11 +99,6 @@ static bool take_answer(struct peer *l, const char *body, size_t n)
 	return true;
 }
 
-bool peerbulk_late(const struct peer *l, uint64_t now_ms)
-{
-	return l->bulks && l->bulks->told && now_ms > l->bulks->begun_ms + PEERS_BULK_MS;
-}
-
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 void peer_answer(struct peer *p, uint64_t id, int result)
