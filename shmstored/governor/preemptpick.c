@@ -125,17 +125,11 @@ struct actord_leaving preemptpick_leaving(const struct host *h, const struct pre
 	return leaving;
 }
 
-/* Would its end lose an actor, as neither a place with memory nor a copy goes on with it? */
-static bool loses_actors(const struct host *h, const struct preemptpick_who *who)
-{
-	struct actord_leaving leaving = preemptpick_leaving(h, who);
-
-	return leaving.n_movable < leaving.n;
-}
-
 static void add(struct preemptpick *p, const struct host *h, struct policy_worker w,
 		struct preemptpick_who who)
 {
+	struct actord_leaving leaving;
+
 	if (w.level == POLICYLEVEL_NEVER) {
 		p->n_never++;
 		return;
@@ -144,7 +138,9 @@ static void add(struct preemptpick *p, const struct host *h, struct policy_worke
 		p->n_foreign++;
 		return;
 	}
-	if (loses_actors(h, &who)) {
+	leaving = preemptpick_leaving(h, &who);
+	/* Its end would lose an actor: neither a place with memory nor a copy goes on with it. */
+	if (leaving.n_movable < leaving.n) {
 		p->n_kept++;
 		return;
 	}

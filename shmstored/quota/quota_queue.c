@@ -367,16 +367,10 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 
 /* ---- puts that wait by createqueue.h --------------------------------------------------------- */
 
-/* A request that is above its limit even where nothing else is used. */
-static bool is_beyond(const struct quota_want *want, const struct quota_answer *a)
-{
-	return a->hard && want->need > a->hard;
-}
-
 /* Of a put that was refused for so much: may it have room later? */
 static bool may_fit(const struct quota_want *want, int error, const struct quota_answer *a)
 {
-	return (error == -ENOSPC || error == -EDQUOT) && !is_beyond(want, a);
+	return (error == -ENOSPC || error == -EDQUOT) && !(a->hard && want->need > a->hard);
 }
 
 static enum createqueue_got attempt(void *arg, struct createqueue_request *r, bool fallback)

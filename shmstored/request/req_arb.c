@@ -148,12 +148,6 @@ static bool is_knob(const struct wire_arb_admin *w)
 	return w->kind >= ARB_KNOB_MAX_BYPASS && w->kind <= ARB_KNOB_OS_PROBE;
 }
 
-static bool knob_allowed(const struct wire_arb_admin *w)
-{
-	return is_knob(w) && w->value >= knob_ranges[w->kind].least &&
-	       w->value <= knob_ranges[w->kind].most;
-}
-
 static int refuse_knob(struct conn *c, uint64_t serial, const struct wire_arb_admin *w)
 {
 	if (!is_knob(w))
@@ -181,7 +175,9 @@ DISPATCH_HANDLER(arb_admin)
 				   tail);
 	if (!a->arb)
 		return refuse_off(c, serial);
-	if (body->op == WIRE_ARB_ADMIN_KNOB && !knob_allowed(body))
+	if (body->op == WIRE_ARB_ADMIN_KNOB &&
+	    (!is_knob(body) || body->value < knob_ranges[body->kind].least ||
+	     body->value > knob_ranges[body->kind].most))
 		return refuse_knob(c, serial, body);
 	m = admin_message(body, a->arb->core);
 	r = arbstep_do(a->arb, &m);

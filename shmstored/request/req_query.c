@@ -509,9 +509,7 @@ static void done(struct scanner_job *job)
 
 static void reaping_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct reaping *r = CONTAINER_OF(e, reaping, end);
-
-	r->conn = NULL;
+	CONTAINER_OF(e, reaping, end)->conn = NULL;
 }
 
 static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct account *a,

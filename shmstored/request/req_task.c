@@ -54,14 +54,6 @@ static int answer_now(struct conn *c, uint64_t serial, const struct wire_task_ad
 	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
 }
 
-/* More than its worker may have privately in its stage: no wait helps. */
-static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *w)
-{
-	const struct member *m = c->member;
-
-	return m && w->declared > stages_private(m);
-}
-
 /* TASK_ADMIT and TASK_RUNS say these members of an admit_want. */
 #define WANTED(c, w)                                                               \
 	.uid = (w)->uid == WIRE_TASK_MINE ? (c)->peer.uid : (w)->uid,              \
@@ -87,7 +79,8 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 
 	if (want.uid != c->peer.uid && !conn_is_admin(c))
 		return conn_refuse_user(c, serial, "others' tasks are for");
-	if (is_beyond_stage(c, w))
+	/* More than its worker may have privately in its stage: no wait helps. */
+	if (c->member && w->declared > stages_private(c->member))
 		return answer_now(c, serial, w, WIRE_TASK_TOOBIG, WIRE_TASK_MORE_THAN_ALL);
 	if (!a) /* nobody is held back */
 		return answer_now(c, serial, w, WIRE_TASK_IN, WIRE_TASK_OFF);
