@@ -511,13 +511,6 @@ static void write_process(struct metric_out *o, int64_t started_ns)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void scenes_deinit(struct writer *w)
-{
-	for (size_t i = 0; i < w->n_scenes; i++)
-		free(w->scenes[i].labels);
-	free(w->scenes);
-}
-
 static int scenes_init(struct writer *w)
 {
 	size_t n = 0;
@@ -575,7 +568,9 @@ int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool op
 	r = scenes_init(&w);
 	if (r == 0)
 		write_all(&w, l);
-	scenes_deinit(&w);
+	for (size_t i = 0; i < w.n_scenes; i++)
+		free(w.scenes[i].labels);
+	free(w.scenes);
 	free(w.out.things);
 	if (w.out.failed || ferror(w.out.file))
 		r = -ENOMEM;

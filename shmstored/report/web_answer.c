@@ -232,18 +232,14 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 			  report_make(h, what, a && partition ? a->path : NULL, asker(r), since));
 }
 
-static bool is_read(const char *method)
-{
-	return strcmp(method, MHD_HTTP_METHOD_GET) == 0 ||
-	       strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
-}
-
 bool web_has_body(struct MHD_Connection *connection, const char *method)
 {
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
 							 MHD_HTTP_HEADER_CONTENT_LENGTH);
 
-	return !is_read(method) || (length && strcmp(length, "0") != 0) ||
+	return (strcmp(method, MHD_HTTP_METHOD_GET) != 0 &&
+		strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) ||
+	       (length && strcmp(length, "0") != 0) ||
 	       MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
 					   MHD_HTTP_HEADER_TRANSFER_ENCODING);
 }
