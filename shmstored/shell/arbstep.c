@@ -238,8 +238,6 @@ void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, ui
  * Nothing here waits.
  */
 
-#define MS UINT64_C(1000000)
-
 static bool can_call(const struct arbguest *c)
 {
 	return c->serve && !c->failed;
@@ -385,15 +383,6 @@ void arbcall_pressure(struct arbhost *h, uint32_t level)
 
 /* ---- the channel ----------------------------------------------------------------------------- */
 
-static void close_channel(struct arbguest *c)
-{
-	if (!c->serve)
-		return;
-	conn_off_end(c->serve, &c->serve_end);
-	c->serve = NULL;
-	fail(c);
-}
-
 static void on_serve_end(struct conn_end *e, UNUSED struct conn *conn)
 {
 	struct arbguest *c = CONTAINER_OF(e, arbguest, serve_end);
@@ -441,7 +430,10 @@ int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 	if (!c || conn->member || conn_find_end(conn, on_serve_end))
 		return arbed(conn, serial, ARB_INVALID);
 	h = c->host;
-	close_channel(c);
+	if (c->serve) {
+		conn_off_end(c->serve, &c->serve_end);
+		fail(c);
+	}
 	c->serve = conn;
 	c->failed = false;
 	c->serve_end = (struct conn_end){.fn = on_serve_end};
