@@ -41,14 +41,6 @@ unsigned preemptpick_n_tasks(const struct preemptpick_who *who)
 	return n;
 }
 
-static bool may_signal(const struct conn *c)
-{
-	const struct conn_peer *peer = &c->peer;
-	uid_t me = geteuid();
-
-	return peer->pid > 1 && peer->pid != getpid() && (me == 0 || peer->uid == me);
-}
-
 static enum policylevel level_of(const struct pressproc *p)
 {
 	enum policylevel least = POLICYLEVEL_ALWAYS;
@@ -128,13 +120,15 @@ struct actord_leaving preemptpick_leaving(const struct host *h, const struct pre
 static void add(struct preemptpick *p, const struct host *h, struct policy_worker w,
 		struct preemptpick_who who)
 {
+	const struct conn_peer *peer = &who.conn->peer;
 	struct actord_leaving leaving;
 
 	if (w.level == POLICYLEVEL_NEVER) {
 		p->n_never++;
 		return;
 	}
-	if (!may_signal(who.conn)) {
+	if (peer->pid <= 1 || peer->pid == getpid() ||
+	    (geteuid() != 0 && peer->uid != geteuid())) { /* one that we may not signal */
 		p->n_foreign++;
 		return;
 	}

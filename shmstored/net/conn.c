@@ -112,18 +112,9 @@ int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit
 			 (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
 }
 
-/* Bytes of documents that wait, of all clients. */
-static size_t all_documents(const struct host *h)
-{
-	size_t n = 0;
-
-	for (const struct conn *c = h->conns; c; c = c->next)
-		n += c->output.documents_size;
-	return n;
-}
-
 int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n)
 {
+	size_t waiting = 0; /* bytes of documents, of all clients */
 	int r;
 
 	if (c->dropped || c->ending)
@@ -133,7 +124,9 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 				   "the answer has %zu bytes, which is too long to be sent; ask "
 				   "for one partition",
 				   n);
-	if (all_documents(c->host) + n > ALL_DOCUMENTS_MAX)
+	for (const struct conn *other = c->host->conns; other; other = other->next)
+		waiting += other->output.documents_size;
+	if (waiting + n > ALL_DOCUMENTS_MAX)
 		return conn_refuse(c, serial, -ENOMEM,
 				   "too many answers wait to be read by others; ask again later");
 	r = output_add_document(&c->output, serial, json, n);
