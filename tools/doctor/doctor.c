@@ -169,14 +169,6 @@ static void doctor_init(struct doctor *d, const struct admin *a, const char *pat
 		d->p = NULL;
 }
 
-/* The findings are the caller's. */
-static void doctor_deinit(struct doctor *d)
-{
-	mountinfo_deinit(&d->mounts);
-	memsource_deinit(&d->memory);
-	d->p = shmstore_partition_unref(d->p);
-}
-
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
 /*
@@ -438,6 +430,8 @@ int cmd_doctor(struct admin *a, int argc, char **argv)
 	jsonmake_u64(o, "n_warn", d.counts[DOCTOR_WARN]);
 	jsonmake_u64(o, "n_fail", d.counts[DOCTOR_FAIL]);
 	json_show(a, o, print_text);
-	doctor_deinit(&d);
+	mountinfo_deinit(&d.mounts);
+	memsource_deinit(&d.memory);
+	shmstore_partition_unref(d.p);
 	return d.counts[DOCTOR_FAIL] ? ADMIN_FAILED : ADMIN_OK;
 }
