@@ -404,21 +404,15 @@ static void let_in(struct gateline *a, struct gateline_task *t, enum gateline_ou
 	a->books.n_progress += outcome == GATELINE_PROGRESS;
 }
 
-/* Does no task stand before it, in its own queue or in one that is served first? */
-static bool would_be_first(const struct gateline *a, unsigned level)
-{
-	const struct gateline_task *first = head(a);
-
-	return !first || first->level > level;
-}
-
 enum gateline_outcome gateline_ask(struct gateline *a, struct gateline_task *t, uint64_t now_ms)
 {
 	enum gateline_outcome outcome = GATELINE_WAITS;
+	const struct gateline_task *first = head(a);
 
 	t->waits = t->runs = false;
 	t->since_ms = now_ms;
-	if (would_be_first(a, t->level) || t->declared > a->cap)
+	/* No task stands before it, in its own queue or in one that is served first. */
+	if (!first || first->level > t->level || t->declared > a->cap)
 		outcome = judge(a, t);
 	if (outcome == GATELINE_WAITS && t->form == GATELINE_TRY)
 		outcome = GATELINE_REFUSED;

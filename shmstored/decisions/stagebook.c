@@ -344,14 +344,6 @@ static void stop_waiting(struct stagebook *b, struct stagebook_session *s)
 	s->waits = s->granted = false;
 }
 
-/* Sessions outside of a stage and below the base get free amounts, after those that wait. */
-static void restore(struct stagebook *b)
-{
-	for (struct stagebook_session *s = b->sessions; s && !b->n_waiting; s = s->next)
-		if (!s->profile && s->degraded)
-			(void)grant(b, s, 0, true);
-}
-
 void stagebook_tick(struct stagebook *b, uint64_t now_ms)
 {
 	for (struct stagebook_session *s = b->waiting; s; s = s->waiting_next)
@@ -361,7 +353,10 @@ void stagebook_tick(struct stagebook *b, uint64_t now_ms)
 			s->granted = true;
 			b->n_waiting--;
 		}
-	restore(b);
+	/* Sessions outside of a stage and below the base get free amounts, after who waits. */
+	for (struct stagebook_session *s = b->sessions; s && !b->n_waiting; s = s->next)
+		if (!s->profile && s->degraded)
+			(void)grant(b, s, 0, true);
 }
 
 struct stagebook_session *stagebook_next(struct stagebook *b)
