@@ -6,26 +6,6 @@
  */
 #include "arbcore.h"
 
-static void slabs_init(struct arb_slabs *s)
-{
-	arbslab_init(&s->contexts, sizeof(struct arb_context));
-	arbslab_init(&s->tasks, sizeof(struct arb_task));
-	arbslab_init(&s->bindings, sizeof(struct arb_binding));
-	arbslab_init(&s->accounts, sizeof(struct arb_account));
-	arbslab_init(&s->reservations, sizeof(struct arb_reservation));
-	arbslab_init(&s->pins, sizeof(struct arb_pin));
-}
-
-static void slabs_deinit(struct arb_slabs *s)
-{
-	arbslab_deinit(&s->contexts);
-	arbslab_deinit(&s->tasks);
-	arbslab_deinit(&s->bindings);
-	arbslab_deinit(&s->accounts);
-	arbslab_deinit(&s->reservations);
-	arbslab_deinit(&s->pins);
-}
-
 int arb_new(struct arb **ret)
 {
 	struct arb *a = calloc(1, sizeof(*a));
@@ -34,7 +14,12 @@ int arb_new(struct arb **ret)
 		return -ENOMEM;
 #define KNOB(NAME, name, value, least, most) a->knobs[ARB_KNOB_##NAME] = (value);
 #include "arbiter.def"
-	slabs_init(&a->slabs);
+	arbslab_init(&a->slabs.contexts, sizeof(struct arb_context));
+	arbslab_init(&a->slabs.tasks, sizeof(struct arb_task));
+	arbslab_init(&a->slabs.bindings, sizeof(struct arb_binding));
+	arbslab_init(&a->slabs.accounts, sizeof(struct arb_account));
+	arbslab_init(&a->slabs.reservations, sizeof(struct arb_reservation));
+	arbslab_init(&a->slabs.pins, sizeof(struct arb_pin));
 	if (arbpark_room(a, 0) < 0)
 		return (void)arb_free(a), -ENOMEM;
 	*ret = a;
@@ -80,7 +65,12 @@ struct arb *arb_free(struct arb *a)
 		HASH_DEL(a->pools, p);
 		free(p);
 	}
-	slabs_deinit(&a->slabs);
+	arbslab_deinit(&a->slabs.contexts);
+	arbslab_deinit(&a->slabs.tasks);
+	arbslab_deinit(&a->slabs.bindings);
+	arbslab_deinit(&a->slabs.accounts);
+	arbslab_deinit(&a->slabs.reservations);
+	arbslab_deinit(&a->slabs.pins);
 	free(a->out);
 	free(a);
 	return NULL;

@@ -138,11 +138,12 @@ uint64_t quota_credit_lack(const struct quota_store *s, uint64_t need)
 	return s->limited && unspent < need ? need - unspent : 0;
 }
 
-uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s)
+uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s, bool all)
 {
 	uint64_t unspent = quota_credit_unspent(s);
-	uint64_t pledged =
-		s->pledge > s->charged && q->now_ns < s->pledge_ns ? s->pledge - s->charged : 0;
+	uint64_t pledged = !all && s->pledge > s->charged && q->now_ns < s->pledge_ns
+				   ? s->pledge - s->charged
+				   : 0;
 
 	return unspent > pledged ? unspent - pledged : 0;
 }

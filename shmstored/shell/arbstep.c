@@ -58,16 +58,6 @@ uint64_t arbstep_deadline(const struct arbhost *h, uint64_t timeout_ms)
 
 /* ---- outcomes ------------------------------------------------------------------------------- */
 
-static void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body,
-			  const char *text)
-{
-	struct conn *conn = c->member->conn;
-	size_t n = text ? strlen(text) : 0;
-
-	if (conn)
-		conn_send(conn, type, serial, body, text, n < WIRE_TEXT_MAX ? n : WIRE_TEXT_MAX);
-}
-
 void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t pool, uint64_t bytes,
 		  const char *why)
 {
@@ -121,7 +111,8 @@ static void end_call(struct arbhost *h, const struct arb_reply *r)
 				  .context = (uint32_t)r->context,
 				  .reservation = r->tag.reservation,
 				  .bytes = r->bytes};
-	const char *why;
+	const char *why, *text;
+	size_t n;
 
 	/* REMOVED is sent to nobody who has gone. */
 	if (!c || c->ended || !r->tag.serial)
@@ -130,9 +121,10 @@ static void end_call(struct arbhost *h, const struct arb_reply *r)
 		body.bytes = arbstep_capacity(h, r->pool);
 	why = why_of(h, r);
 	arbstep_tell(c, body.context, (int)r->outcome, r->pool, r->bytes, why);
-	if (!r->tag.quiet || r->outcome != ARB_OK)
-		arbguest_send(c, WIRE_ARBED, r->tag.serial, &body,
-			      r->outcome == ARB_TIMEDOUT ? why : r->why);
+	text = r->outcome == ARB_TIMEDOUT ? why : r->why;
+	n = text ? strnlen(text, WIRE_TEXT_MAX) : 0;
+	if (c->member->conn && (!r->tag.quiet || r->outcome != ARB_OK))
+		conn_send(c->member->conn, WIRE_ARBED, r->tag.serial, &body, text, n);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
