@@ -358,6 +358,10 @@ enum actors_peers_type {
 	ACTORS_TYPES_END,
 };
 
+/* of a struct wire_actor_born: those that are known */
+#define ACTORS_FLAGS                                                                \
+	((unsigned)(WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT | \
+		    WIRE_ACTOR_NEW | WIRE_ACTOR_SURE))
 #define ACTORS_LIFE  32u   /* bits of a version that count within one life */
 #define ACTORS_HOPS  3u    /* daemons that pass a call on */
 #define ACTORS_TICK  500u  /* ms between what is told of room */

@@ -58,14 +58,11 @@ void actors_keep_forget(struct actors_one *k)
 
 static bool is_right(const struct actors_say_state *m)
 {
-	const unsigned known = WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT |
-			       WIRE_ACTOR_NEW | WIRE_ACTOR_SURE;
-
 	return memchr(m->name, '\0', sizeof(m->name)) && actors_is_name(m->name) &&
 	       memchr(m->parent, '\0', sizeof(m->parent)) &&
 	       (!*m->parent || actors_is_name(m->parent)) && m->version &&
 	       m->version < UINT64_MAX >> 1 && m->said.level <= ACTOR_ALWAYS &&
-	       !(m->said.flags & ~known);
+	       !(m->said.flags & ~ACTORS_FLAGS);
 }
 
 /* The user's place that has the most room for it. NULL: none has. */

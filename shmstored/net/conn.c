@@ -176,15 +176,6 @@ int conn_refuse_user(struct conn *c, uint64_t serial, const char *what)
 static void on_sent(struct loop_op *op, int result, unsigned flags);
 static void close_now(struct conn *c);
 
-static void send_one(struct conn *c, const struct iovec *packet)
-{
-	int r = loop_send(c->host->loop, &c->send_op, c->fd, packet->iov_base, packet->iov_len);
-
-	if (r < 0 && r != -ECANCELED)
-		log_say(LOG_ERR, LOG_FIELDS(.conn = c->name, .error = r),
-			"an answer cannot be sent now; tried again with the next one");
-}
-
 /* Those of the n packets that the socket takes at once; how many. */
 static unsigned send_many(struct conn *c, struct iovec *packets, unsigned n)
 {
@@ -205,6 +196,7 @@ static void flush(struct conn *c)
 {
 	struct iovec packets[BATCH];
 	unsigned n;
+	int r = 0;
 
 	if (c->send_op.busy || c->closed)
 		return;
@@ -212,11 +204,15 @@ static void flush(struct conn *c)
 	if (n > 1 && send_many(c, packets, n) > 0)
 		n = output_next(&c->output, packets, 1);
 	if (n)
-		send_one(c, packets);
+		r = loop_send(c->host->loop, &c->send_op, c->fd, packets->iov_base,
+			      packets->iov_len);
 	else if (c->ending)
 		close_now(c);
 	else if (c->paused)
 		resume(c);
+	if (r < 0 && r != -ECANCELED)
+		log_say(LOG_ERR, LOG_FIELDS(.conn = c->name, .error = r),
+			"an answer cannot be sent now; tried again with the next one");
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

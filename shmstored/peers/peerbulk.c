@@ -46,16 +46,6 @@ int peer_send_bulk(struct peer *p, uint16_t type, const void *meta, size_t n_met
 	return 0;
 }
 
-static void announce(struct peer *l, struct peerlink_out *o)
-{
-	struct peerlink_bulk b = {
-		.id = o->id, .size = o->size, .type = o->type, .n_meta = (uint32_t)o->n_meta};
-
-	o->told = true;
-	o->begun_ms = loop_clock_ms();
-	peer_send(l, PEERS_BULK, (struct iovec[]){{&b, sizeof(b)}, {o->meta, o->n_meta}}, 2);
-}
-
 void peerbulk_pump(struct peer *l)
 {
 	static char data[CHUNK]; /* the loop's thread only */
@@ -63,8 +53,17 @@ void peerbulk_pump(struct peer *l)
 
 	if (!o)
 		return;
-	if (!o->told)
-		announce(l, o);
+	if (!o->told) {
+		struct peerlink_bulk b = {.id = o->id,
+					  .size = o->size,
+					  .type = o->type,
+					  .n_meta = (uint32_t)o->n_meta};
+
+		o->told = true;
+		o->begun_ms = loop_clock_ms();
+		peer_send(l, PEERS_BULK, (struct iovec[]){{&b, sizeof(b)}, {o->meta, o->n_meta}},
+			  2);
+	}
 	while (o->at < o->size && !l->broken && l->out_used - l->out_at < WAITING) {
 		struct peerlink_chunk c = {.id = o->id};
 		size_t want = o->size - o->at < CHUNK ? (size_t)(o->size - o->at) : CHUNK;

@@ -449,15 +449,6 @@ static const char *take(struct peer *l)
 	return why;
 }
 
-static void say_hello(struct peer *l)
-{
-	struct peerlink_hello h = {
-		.magic = PEERLINK_MAGIC, .version = PEERLINK_VERSION, .uid = (uint32_t)geteuid()};
-
-	strncpy(h.name, peers_own_name(l->of), sizeof(h.name) - 1);
-	peer_send(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
-}
-
 static const char *connected(struct peer *l)
 {
 	socklen_t size = sizeof(int);
@@ -485,12 +476,17 @@ static const char *go_on(struct peer *l, short *ret_events)
 			return why;
 	}
 	if (!l->shaken) {
+		struct peerlink_hello h = {.magic = PEERLINK_MAGIC,
+					   .version = PEERLINK_VERSION,
+					   .uid = (uint32_t)geteuid()};
+
 		r = peerstream_shake(&l->stream, &write);
 		*ret_events = write ? POLLOUT : POLLIN;
 		if (r < 0)
 			return r == -EAGAIN ? NULL : "it has not the same secret (secret-file)";
 		l->shaken = true;
-		say_hello(l);
+		strncpy(h.name, peers_own_name(l->of), sizeof(h.name) - 1);
+		peer_send(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
 		*ret_events = POLLIN;
 	}
 	return take(l);

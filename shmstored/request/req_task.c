@@ -152,6 +152,12 @@ static int refuse_store(struct conn *c, uint64_t serial)
 			   "register one first");
 }
 
+static int refuse_name(struct conn *c, uint64_t serial)
+{
+	return conn_refuse(c, serial, -EINVAL,
+			   "a stage has a name of 1 to 240 bytes without line breaks");
+}
+
 static const struct conn_why no_stage[] = {
 	{-ENOSPC, "all stage profiles that the daemon remembers are in use: end some stages"},
 	{-ENOENT, "the daemon knows no stage profile of this number, or not any more: ask for one"},
@@ -178,8 +184,7 @@ DISPATCH_HANDLER(stage_query)
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))
-		return conn_refuse(c, serial, -EINVAL,
-				   "a stage has a name of 1 to 240 bytes without line breaks");
+		return refuse_name(c, serial);
 	if (body->base)
 		return conn_refuse(c, serial, -EINVAL,
 				   "every query starts from the base, which is profile 0");
@@ -210,8 +215,7 @@ DISPATCH_HANDLER(stage_begin)
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))
-		return conn_refuse(c, serial, -EINVAL,
-				   "a stage has a name of 1 to 240 bytes without line breaks");
+		return refuse_name(c, serial);
 	r = stages_begin(m, serial, tail, body->profile, body->other, body->timeout_ms, &a);
 	if (r < 0)
 		return conn_refuse_why(c, serial, r, no_stage);
