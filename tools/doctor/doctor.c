@@ -35,10 +35,9 @@
 
 static const char *const levels[] = {"ok", "warn", "fail"};
 
-static void set_text(struct json_object *o, const char *name, const char *prefix,
-		     const char *format, va_list args) __attribute__((format(printf, 4, 0)));
-static void set_text(struct json_object *o, const char *name, const char *prefix,
-		     const char *format, va_list args)
+static __attribute__((format(printf, 4, 0))) void set_text(struct json_object *o, const char *name,
+							   const char *prefix, const char *format,
+							   va_list args)
 {
 	char *text, *whole;
 
