@@ -156,7 +156,7 @@ int host_start(struct host *h, struct config *config, const struct actord *actor
 	if (r == 0)
 		r = preempt_new(h, &h->preempt);
 	if (r == 0)
-		r = actord->open(h);
+		r = actord->open ? actord->open(h) : 0;
 	if (r < 0)
 		return r;
 	/* Said in the log. That the page's port is taken is no reason to leave
@@ -184,7 +184,8 @@ void host_stop(struct host *h)
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");
 	h->web = web_free(h->web);
-	h->actord->close(h);
+	if (h->actord->close)
+		h->actord->close(h);
 	h->preempt = preempt_free(h->preempt);
 	h->admit = admit_free(h->admit);
 	h->pressure = pressure_free(h->pressure);

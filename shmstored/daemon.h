@@ -6,7 +6,6 @@
 struct actord;
 struct config;
 struct host;
-struct part;
 
 /* The parts of a partition under watch, in the order of their opening, up to a NULL. */
 extern const struct part *const start_parts[];

@@ -41,22 +41,6 @@ struct amount amount_subtract(struct amount a, struct amount b)
 	return amount_of(difference);
 }
 
-struct amount amount_least(struct amount a, struct amount b)
-{
-	if (!a.known || !b.known)
-		return a.known ? a : b;
-	return a.bytes <= b.bytes ? a : b;
-}
-
-struct amount amount_clamp(struct amount used, struct amount total)
-{
-	if (!used.known)
-		return used;
-	if (used.bytes < 0)
-		return amount_of(0);
-	return total.known && used.bytes > total.bytes ? total : used;
-}
-
 bool amount_equal(struct amount a, struct amount b)
 {
 	return a.known == b.known && (!a.known || a.bytes == b.bytes);
@@ -117,9 +101,4 @@ int64_t ratio_ceil(struct ratio r, int64_t amount)
 		return 0;
 	product = (wide)r.num * (uint64_t)amount;
 	return narrow(product / r.den + (product % r.den != 0));
-}
-
-int64_t ratio_ppm(struct ratio r)
-{
-	return ratio_floor(r, 1000000);
 }

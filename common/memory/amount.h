@@ -22,10 +22,6 @@ struct amount amount_of(int64_t bytes);
 /* Unknown if one of the two is. */
 struct amount amount_add(struct amount a, struct amount b);
 struct amount amount_subtract(struct amount a, struct amount b);
-/* The smaller of those that are known. */
-struct amount amount_least(struct amount a, struct amount b);
-/* Clamps used to [0, total] if both are known, to 0 and more if total is not. */
-struct amount amount_clamp(struct amount used, struct amount total);
 bool amount_equal(struct amount a, struct amount b);
 
 /* The sum and the product, INT64_MIN or INT64_MAX where they pass it. */
@@ -52,8 +48,6 @@ int ratio_compare(struct ratio a, struct ratio b);
 /* This share of amount, which is not negative: rounded down or up; INT64_MAX where it is more. */
 int64_t ratio_floor(struct ratio r, int64_t amount);
 int64_t ratio_ceil(struct ratio r, int64_t amount);
-/* In millionths. */
-int64_t ratio_ppm(struct ratio r);
 
 /* Bytes as people read them: "512 bytes", "40.0 MiB". */
 struct sizetext {

@@ -3,6 +3,7 @@
 #include "memtext.h"
 
 #include <string.h>
+#include <sys/param.h>
 
 static bool is_blank(char c)
 {
@@ -63,10 +64,13 @@ struct amount memtext_number(const char *text, size_t size)
 	return read_number(text, text + size - 1);
 }
 
-/* In whole bytes. */
 struct memlimit_use memlimit_clamp(struct memlimit_use use)
 {
-	return (struct memlimit_use){.used = amount_clamp(use.used, use.total), .total = use.total};
+	if (use.used.known && use.total.known && use.used.bytes > use.total.bytes)
+		use.used = use.total;
+	if (use.used.known && use.used.bytes < 0)
+		use.used = amount_of(0);
+	return use;
 }
 
 bool memlimit_fills(struct memlimit_use use, struct amount grown, uint64_t grown_ns,
@@ -85,9 +89,7 @@ bool memlimit_fills(struct memlimit_use use, struct amount grown, uint64_t grown
 
 struct amount memlimit_buffer(struct amount total, struct ratio fraction, int64_t most)
 {
-	return total.known ? amount_least(amount_of(ratio_floor(fraction, total.bytes)),
-					  amount_of(most))
-			   : total;
+	return total.known ? amount_of(MIN(ratio_floor(fraction, total.bytes), most)) : total;
 }
 
 int64_t memlimit_delay_ms(int64_t attempt, int64_t base_ms, int64_t most_ms)

@@ -31,6 +31,7 @@ struct memlimit_use {
 	struct amount used, total;
 };
 
+/* used becomes 0 and more, and total at most, if that is known. */
 struct memlimit_use memlimit_clamp(struct memlimit_use use);
 /*
  * Is it full, or will it be within ahead_ns if it goes on as it grew within the last grown_ns (0:

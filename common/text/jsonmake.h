@@ -12,8 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct json_object;
-
 /* Forgets earlier failures. */
 void jsonmake_begin(void);
 /* o; NULL: memory was out since then, and o is gone. */

@@ -109,13 +109,11 @@ static int place(struct conn *c, uint64_t serial, const struct wire_actor_place 
 static int born(struct conn *c, uint64_t serial, const struct wire_actor_born *body,
 		const char *tail)
 {
-	const unsigned known = WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT |
-			       WIRE_ACTOR_NEW | WIRE_ACTOR_SURE;
 	char why[CONFIG_WHY] = "";
 	struct names names;
 	int r;
 
-	if (body->flags & ~known || body->level > POLICYLEVEL_ALWAYS)
+	if (body->flags & ~ACTORS_FLAGS || body->level > POLICYLEVEL_ALWAYS)
 		return conn_fault(c, "ACTOR_BORN: no such level, or unknown flags");
 	if (!cut_names(tail, &names))
 		return wrong_name(c, serial);

@@ -298,22 +298,6 @@ int actor_placed(struct actor *a, const char *peer, uint64_t now_ms)
 	return 0;
 }
 
-static void serialized(struct actor *a, uint64_t now_ms)
-{
-	if (a->stays)
-		activate(a);
-	else if (*a->to)
-		transfer(a, now_ms);
-	else
-		enter(a, ACTOR_PLACING, ACTOR_PLACE, a->config.suspend_max_ms, now_ms);
-}
-
-static void located(struct actor *a)
-{
-	memcpy(a->where, a->to, sizeof(a->where));
-	activate(a);
-}
-
 static void go_on(struct actor *a, uint64_t now_ms)
 {
 	switch (a->state) {
@@ -321,7 +305,12 @@ static void go_on(struct actor *a, uint64_t now_ms)
 		stop(a, now_ms);
 		break;
 	case ACTOR_SERIALIZING:
-		serialized(a, now_ms);
+		if (a->stays)
+			activate(a);
+		else if (*a->to)
+			transfer(a, now_ms);
+		else
+			enter(a, ACTOR_PLACING, ACTOR_PLACE, a->config.suspend_max_ms, now_ms);
 		break;
 	case ACTOR_TRANSFERRING:
 		enter(a, ACTOR_DESERIALIZING, ACTOR_DESERIALIZE, a->config.step_ms, now_ms);
@@ -333,7 +322,8 @@ static void go_on(struct actor *a, uint64_t now_ms)
 		enter(a, ACTOR_LOCATING, ACTOR_LOCATE, a->config.step_ms, now_ms);
 		break;
 	case ACTOR_LOCATING:
-		located(a);
+		memcpy(a->where, a->to, sizeof(a->where));
+		activate(a);
 		break;
 	case ACTOR_ACTIVE:
 	case ACTOR_STOPPING:

@@ -13,39 +13,25 @@
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static void drop_orders(struct actors_guest *g)
-{
-	struct actors_order *o, *next;
-
-	DL_FOREACH_SAFE(g->orders, o, next)
-	{
-		DL_DELETE(g->orders, o);
-		free(o);
-	}
-	g->n_orders = 0;
-}
-
-static void all_left(struct actors *a, const struct actors_guest *g)
-{
-	struct actors_one *k, *next;
-
-	HASH_ITER(hh, a->all, k, next)
-	{
-		actors_one_left(k, g);
-	}
-}
-
 static void end_guest(struct actors_guest *g)
 {
 	struct actors *a = g->of;
+	struct actors_one *k, *k_next;
+	struct actors_order *o, *o_next;
 
 	DL_DELETE(a->guests, g);
 	conn_off_end(g->conn, &g->end);
 	while (g->calls)
 		actors_call_orphan(g->calls);
-	all_left(a, g);
+	HASH_ITER(hh, a->all, k, k_next)
+	{
+		actors_one_left(k, g);
+	}
 	a->books.n_places -= *g->place != '\0';
-	drop_orders(g);
+	LL_FOREACH_SAFE(g->orders, o, o_next)
+	{
+		free(o);
+	}
 	free(g);
 }
 
@@ -87,17 +73,6 @@ static const struct actors_guest *guest_after(const struct actors *a, const stru
 	return !c ? a->guests : g ? g->next : NULL;
 }
 
-/* An actor that waits for a destination may have one now. */
-static void touch_all(struct actors *a)
-{
-	struct actors_one *k, *next;
-
-	HASH_ITER(hh, a->all, k, next)
-	{
-		actors_touch(k);
-	}
-}
-
 int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t room)
 {
 	const struct actors_guest *same = actors_guest_place(a, c->peer.uid, name);
@@ -112,7 +87,9 @@ int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t ro
 	a->books.n_places += same != g;
 	strcpy(g->place, name); /* it has at most WIRE_ACTOR_NAME bytes */
 	g->room = room;
-	touch_all(a);
+	/* An actor that waits for a destination may have one now. */
+	for (struct actors_one *k = a->all; k; k = k->hh.next)
+		actors_touch(k);
 	return 0;
 }
 
@@ -127,26 +104,19 @@ int actors_leave(struct conn *c)
 	return 0;
 }
 
-/* Are there orders to drop children of the dead that it did not take? */
-static bool has_orphans(const struct actors_guest *g)
-{
-	const struct actors_order *o = g->orders;
-
-	while (o && !o->orphan)
-		o = o->next;
-	return o != NULL;
-}
-
 int actors_next(struct conn *c, uint64_t serial)
 {
 	struct actors_guest *g = actors_guest_find(c);
+	const struct actors_order *o;
 
 	if (!g || !*g->place)
 		return -ENOENT;
 	if (g->asked)
 		return -EBUSY;
 	/* It has carried out what it was sent before. */
-	if (!has_orphans(g))
+	for (o = g->orders; o && !o->orphan; o = o->next)
+		;
+	if (!o) /* so it has taken all orders to drop children of the dead */
 		g->orphans_ms = 0;
 	g->asked = serial;
 	actors_guest_pump(g);
@@ -421,7 +391,6 @@ bool actors_cancel(struct conn *c, uint64_t serial)
 {
 	struct actors *a = c->host->actors;
 	struct actors_guest *g = actors_guest_find(c);
-	struct actors_one *k, *next;
 
 	if (!g)
 		return false;
@@ -431,8 +400,7 @@ bool actors_cancel(struct conn *c, uint64_t serial)
 		actors_call_orphan(l);
 		return true;
 	}
-	HASH_ITER(hh, a->all, k, next)
-	{
+	for (struct actors_one *k = a->all; k; k = k->hh.next) {
 		if (k->mover != g || k->mover_serial != serial)
 			continue;
 		k->mover = NULL;
@@ -446,12 +414,6 @@ static bool is_of(const struct actors_one *k, pid_t pid)
 	return k->at && k->at->conn->peer.pid == pid;
 }
 
-static bool is_moving(const struct actors_one *k)
-{
-	return k->core && k->core->state > ACTOR_ACTIVE && k->core->state < ACTOR_KILLED &&
-	       !k->core->stays;
-}
-
 void actors_leaving(const struct host *h, pid_t pid, struct actord_want want,
 		    struct actord_leaving *ret)
 {
@@ -460,7 +422,8 @@ void actors_leaving(const struct host *h, pid_t pid, struct actord_want want,
 		if (!is_of(k, pid))
 			continue;
 		ret->n++;
-		ret->moving |= is_moving(k);
+		ret->moving |= k->core && k->core->state > ACTOR_ACTIVE &&
+			       k->core->state < ACTOR_KILLED && !k->core->stays;
 		ret->n_movable += actors_one_may_leave(k, &want);
 		if (actors_one_level(k) < ret->level)
 			ret->level = actors_one_level(k);

@@ -40,10 +40,6 @@
 #define ACTORS_CALLS     1024u  /* of one connection, not answered */
 #define ACTORS_ORDERS    8192u  /* that one place has not asked for: it is hung up on */
 
-struct actors;
-struct conn;
-struct host;
-
 /* NULL: out of memory. */
 struct actors *actors_new(struct host *h);
 /* To be called after the connections were dropped. Returns NULL. */
@@ -116,13 +112,6 @@ void actors_books(const struct actors *a, struct actors_books *ret);
 /* ---- actors, places, calls and what waits to be sent, for this room's files ------------------ */
 
 #define ACTORS_MS 1000000
-
-struct actors_advert;
-struct actors_copy;
-struct actors_free;
-struct actors_guest;
-struct actors_kept;
-struct actors_one;
 
 /* An order for a place. */
 struct actors_order {
@@ -369,6 +358,10 @@ enum actors_peers_type {
 	ACTORS_TYPES_END,
 };
 
+/* of a struct wire_actor_born: those that are known */
+#define ACTORS_FLAGS                                                                \
+	((unsigned)(WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT | \
+		    WIRE_ACTOR_NEW | WIRE_ACTOR_SURE))
 #define ACTORS_LIFE  32u   /* bits of a version that count within one life */
 #define ACTORS_HOPS  3u    /* daemons that pass a call on */
 #define ACTORS_TICK  500u  /* ms between what is told of room */
@@ -521,7 +514,6 @@ void actors_keep_drop(struct actors_one *k);
 /* Makes the actor of the copy. False: there is none of that version. */
 bool actors_keep_recover(struct actors_one *k, uint64_t version);
 uint64_t actors_keep_tick(struct actors_one *k, uint64_t now_ms);
-bool actors_keeps(const struct actors_one *k);
 
 /* ---- actorsfar.c: actors that live elsewhere, or may again ----------------------------------- */
 

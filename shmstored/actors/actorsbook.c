@@ -100,7 +100,6 @@ bool actors_one_has_family(const struct actors_one *k)
 	return *k->parent != '\0';
 }
 
-/* to: the place; daemon: another one, where it went. */
 void actors_tell(const struct actors_one *k, enum event what, const char *to, const char *daemon)
 {
 	struct json_object *o = jsonmake_new();
@@ -305,10 +304,7 @@ static struct actors_free *find_free(const struct actors *a, const char *peer, u
  * those that ran nothing since. */
 static void save_again(struct actors *a, uint32_t uid)
 {
-	struct actors_one *k, *next;
-
-	HASH_ITER(hh, a->all, k, next)
-	{
+	for (struct actors_one *k = a->all; k; k = k->hh.next) {
 		if (k->key.uid != uid || !k->copy)
 			continue;
 		k->copy->dirty = true;

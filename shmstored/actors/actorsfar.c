@@ -439,13 +439,11 @@ static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, c
 static void on_up(struct peers_service *s, struct peer *p)
 {
 	struct actors *a = CONTAINER_OF(s, actors, service);
-	struct actors_one *k, *next;
 
 	if (a->host->draining)
 		return;
 	actors_say_room(a, p);
-	HASH_ITER(hh, a->all, k, next)
-	{
+	for (struct actors_one *k = a->all; k; k = k->hh.next) {
 		if (!peer_speaks_for(p, k->key.uid))
 			continue;
 		if (k->core)

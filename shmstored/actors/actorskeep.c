@@ -31,11 +31,6 @@
 
 #define FETCH_MS UINT64_C(10000)
 
-bool actors_keeps(const struct actors_one *k)
-{
-	return k->kept && (k->kept->version || k->kept->coming.is);
-}
-
 static void answer_sender(struct actors_one *k, int result)
 {
 	struct peer *p = peers_find(k->of->host->peers, k->kept->coming.peer);
@@ -63,14 +58,11 @@ void actors_keep_forget(struct actors_one *k)
 
 static bool is_right(const struct actors_say_state *m)
 {
-	const unsigned known = WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT |
-			       WIRE_ACTOR_NEW | WIRE_ACTOR_SURE;
-
 	return memchr(m->name, '\0', sizeof(m->name)) && actors_is_name(m->name) &&
 	       memchr(m->parent, '\0', sizeof(m->parent)) &&
 	       (!*m->parent || actors_is_name(m->parent)) && m->version &&
 	       m->version < UINT64_MAX >> 1 && m->said.level <= ACTOR_ALWAYS &&
-	       !(m->said.flags & ~known);
+	       !(m->said.flags & ~ACTORS_FLAGS);
 }
 
 /* The user's place that has the most room for it. NULL: none has. */
@@ -373,28 +365,23 @@ int actors_keep_done(struct actors_one *k, const struct wire_actor_done *w)
 	return 0;
 }
 
-/* Is ours the best copy of those whose daemons are up? */
-static bool is_best(const struct actors_one *k)
-{
-	const struct ckpt_copy *best = actors_far_best(k, true);
-
-	return best && strcmp(best->peer, peers_own_name(k->of->host->peers)) == 0;
-}
-
 /* It is nowhere: for how long? */
 static uint64_t alone(struct actors_one *k, uint64_t now_ms)
 {
 	struct actors_kept *kept = k->kept;
 	uint64_t patience = k->of->host->config->peers.recover_ns / ACTORS_MS, due;
+	const struct ckpt_copy *best;
 
 	if (!kept->alone_ms)
 		kept->alone_ms = now_ms;
 	due = kept->alone_ms + patience;
 	if (now_ms < due)
 		return due;
-	/* who has the best one begins; if that comes to nothing it is somebody else's turn */
+	/* The best copy of those whose daemons are up begins; if that comes to nothing it is
+	 * somebody else's turn. */
 	kept->alone_ms = now_ms;
-	if (is_best(k))
+	best = actors_far_best(k, true);
+	if (best && strcmp(best->peer, peers_own_name(k->of->host->peers)) == 0)
 		(void)actors_keep_recover(k, kept->version);
 	return now_ms + patience;
 }

@@ -324,12 +324,6 @@ static bool is_dead(const struct actors_one *k)
 	return k->core && k->core->state == ACTOR_KILLED;
 }
 
-static bool is_over(const struct actors_one *k)
-{
-	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering &&
-	       !actors_keeps(k);
-}
-
 /* Reports one step to the core. False: there is none to report. */
 static bool go_on(struct actors_one *k)
 {
@@ -404,7 +398,8 @@ void actors_one_settle(struct actors_one *k)
 		due = MIN(k->settle_ms, MIN(keep, due));
 	}
 	a->due_ms = MIN(due, a->due_ms);
-	if (is_over(k))
+	if (!k->core && !k->claims && !*k->far && !k->adverts && !k->recovering &&
+	    !(k->kept && (k->kept->version || k->kept->coming.is)))
 		actors_one_free(k);
 }
 
@@ -497,12 +492,6 @@ void actors_one_tick(struct actors_one *k, uint64_t now_ms)
 	actors_touch(k);
 }
 
-/* Is its state an object by now, or with the destination? */
-static bool is_saved(enum actor_state s)
-{
-	return s >= ACTOR_PLACING && s <= ACTOR_LOCATING;
-}
-
 void actors_one_left(struct actors_one *k, const struct actors_guest *g)
 {
 	bool was_at = k->at == g, was_to = k->to == g;
@@ -515,7 +504,9 @@ void actors_one_left(struct actors_one *k, const struct actors_guest *g)
 		k->at = NULL;
 	if (was_to)
 		k->to = NULL;
-	if (k->core && was_at && !is_saved(k->core->state)) {
+	/* From PLACING to LOCATING its state is an object, or with the destination. */
+	if (k->core && was_at &&
+	    (k->core->state < ACTOR_PLACING || k->core->state > ACTOR_LOCATING)) {
 		k->died = !g->leaves;
 		if (k->died && !k->of->host->draining)
 			(void)actors_far_recover(k);

@@ -527,7 +527,6 @@ void arbpark_end_promise(struct arb_context *c);
 void arbpark_lose(struct arb *a, struct arb_context *c, struct arb_account *account);
 int arbpark_room(struct arb *a, size_t more);                                  /* for replies */
 void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /* 0 = none */
-bool arbclock_expire(struct arb *a);
 enum arb_outcome arbclock_tick(struct arb *a);
 
 /* ---- arbask.c -------------------------------------------------------------------------------- */

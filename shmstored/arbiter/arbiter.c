@@ -6,26 +6,6 @@
  */
 #include "arbcore.h"
 
-static void slabs_init(struct arb_slabs *s)
-{
-	arbslab_init(&s->contexts, sizeof(struct arb_context));
-	arbslab_init(&s->tasks, sizeof(struct arb_task));
-	arbslab_init(&s->bindings, sizeof(struct arb_binding));
-	arbslab_init(&s->accounts, sizeof(struct arb_account));
-	arbslab_init(&s->reservations, sizeof(struct arb_reservation));
-	arbslab_init(&s->pins, sizeof(struct arb_pin));
-}
-
-static void slabs_deinit(struct arb_slabs *s)
-{
-	arbslab_deinit(&s->contexts);
-	arbslab_deinit(&s->tasks);
-	arbslab_deinit(&s->bindings);
-	arbslab_deinit(&s->accounts);
-	arbslab_deinit(&s->reservations);
-	arbslab_deinit(&s->pins);
-}
-
 int arb_new(struct arb **ret)
 {
 	struct arb *a = calloc(1, sizeof(*a));
@@ -34,19 +14,16 @@ int arb_new(struct arb **ret)
 		return -ENOMEM;
 #define KNOB(NAME, name, value, least, most) a->knobs[ARB_KNOB_##NAME] = (value);
 #include "arbiter.def"
-	slabs_init(&a->slabs);
+	arbslab_init(&a->slabs.contexts, sizeof(struct arb_context));
+	arbslab_init(&a->slabs.tasks, sizeof(struct arb_task));
+	arbslab_init(&a->slabs.bindings, sizeof(struct arb_binding));
+	arbslab_init(&a->slabs.accounts, sizeof(struct arb_account));
+	arbslab_init(&a->slabs.reservations, sizeof(struct arb_reservation));
+	arbslab_init(&a->slabs.pins, sizeof(struct arb_pin));
 	if (arbpark_room(a, 0) < 0)
 		return (void)arb_free(a), -ENOMEM;
 	*ret = a;
 	return 0;
-}
-
-static void free_pins(struct arb *a, struct arb_reservation *r)
-{
-	struct arb_pin *pin, *next;
-
-	DL_FOREACH_SAFE(r->pins, pin, next)
-	arbslab_put(&a->slabs.pins, pin);
 }
 
 struct arb *arb_free(struct arb *a)
@@ -56,6 +33,7 @@ struct arb *arb_free(struct arb *a)
 	struct arb_task *t, *t_next;
 	struct arb_pool *p, *p_next;
 	struct arb_binding *b, *b_next;
+	struct arb_pin *pin, *pin_next;
 
 	if (!a)
 		return NULL;
@@ -67,7 +45,8 @@ struct arb *arb_free(struct arb *a)
 	}
 	HASH_ITER(hh, a->reservations, r, r_next)
 	{
-		free_pins(a, r);
+		DL_FOREACH_SAFE(r->pins, pin, pin_next)
+		arbslab_put(&a->slabs.pins, pin);
 		HASH_DEL(a->reservations, r);
 		arbslab_put(&a->slabs.reservations, r);
 	}
@@ -86,7 +65,12 @@ struct arb *arb_free(struct arb *a)
 		HASH_DEL(a->pools, p);
 		free(p);
 	}
-	slabs_deinit(&a->slabs);
+	arbslab_deinit(&a->slabs.contexts);
+	arbslab_deinit(&a->slabs.tasks);
+	arbslab_deinit(&a->slabs.bindings);
+	arbslab_deinit(&a->slabs.accounts);
+	arbslab_deinit(&a->slabs.reservations);
+	arbslab_deinit(&a->slabs.pins);
 	free(a->out);
 	free(a);
 	return NULL;
@@ -458,11 +442,6 @@ static bool clears_mark(const struct arb_message *m)
 	return !one_of(m->op, ABOUT);
 }
 
-static bool is_heard(const struct arb_message *m)
-{
-	return !one_of(m->op, DAEMONS) && (m->context || !one_of(m->op, DAEMONS_2));
-}
-
 /* Replies that a message may free without a parked context or a victim of today. */
 static size_t room_for(const struct arb *a, const struct arb_message *m)
 {
@@ -508,6 +487,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 {
 	enum arb_outcome o = ARB_INVALID;
 	struct arb_context *c;
+	bool expired = false;
 	int err;
 
 	if (arbpark_room(a, room_for(a, m)) < 0)
@@ -516,7 +496,9 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 	a->n_out = 0;
 	a->early_done = false;
 	a->message = NULL;
-	if (arbclock_expire(a))
+	for (; a->deadlines && a->deadlines->at <= a->now_ns; expired = true)
+		arbpark_cancel(a, CONTAINER_OF(a->deadlines, arb_context, deadline), ARB_TIMEDOUT);
+	if (expired)
 		arbpump_settle(a);
 	a->message = m;
 	c = m->context ? arbcontext_find(a, m->context) : NULL;
@@ -524,7 +506,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 		set_wait(a, c, 0, 0);
 	err = dispatch(a, c, m, &o);
 	a->totals.n_messages++;
-	if (is_heard(m))
+	if (!one_of(m->op, DAEMONS) && (m->context || !one_of(m->op, DAEMONS_2)))
 		a->silent = 0;
 	arbpump_settle(a);
 	a->message = NULL;

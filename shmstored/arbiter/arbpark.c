@@ -281,17 +281,6 @@ void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns)
 		deadline_add(&a->deadlines, &c->deadline, deadline_ns);
 }
 
-bool arbclock_expire(struct arb *a)
-{
-	bool any = false;
-
-	while (a->deadlines && a->deadlines->at <= a->now_ns) {
-		arbpark_cancel(a, CONTAINER_OF(a->deadlines, arb_context, deadline), ARB_TIMEDOUT);
-		any = true;
-	}
-	return any;
-}
-
 enum arb_outcome arbclock_tick(struct arb *a)
 {
 	a->silent++;

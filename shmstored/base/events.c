@@ -97,19 +97,15 @@ struct events *events_free(struct events *ev)
 
 /* ---- the rate -------------------------------------------------------------------------------- */
 
-/* A client that picks keys which meet in one set gains events that are not limited, of a
- * ring that is bounded anyway. */
-static size_t set_of(enum event e, const char *key)
-{
-	return (size_t)(XXH3_64bits_withSeed(key, strlen(key), (uint64_t)e) % LIMIT_SETS);
-}
-
 /* True: it may be kept, *ret_left_out were not since the last one of this key.
  * False: it is one too many. */
 static bool rate_allows(struct events *ev, enum event e, const char *key, uint64_t *ret_left_out)
 {
 	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-	struct limit *set = ev->limits[set_of(e, key)], *oldest = set;
+	/* A client that picks keys which meet in one set gains events that are not limited, of a
+	 * ring that is bounded anyway. */
+	uint64_t hash = XXH3_64bits_withSeed(key, strlen(key), (uint64_t)e);
+	struct limit *set = ev->limits[hash % LIMIT_SETS], *oldest = set;
 
 	*ret_left_out = 0;
 	for (struct limit *l = set; l < set + LIMIT_WAYS; l++) {

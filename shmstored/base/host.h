@@ -8,26 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct account;
-struct actord;
-struct actors;
-struct admit;
-struct client;
-struct config;
-struct events;
-struct listener;
-struct loop;
-struct part;
-struct peers;
-struct preempt;
-struct pressure;
-struct profilepeers;
-struct profiles;
-struct psi;
-struct scanner;
-struct web;
-struct conn;
-
 struct host_counters {
 	uint64_t n_requests;    /* messages handled */
 	uint64_t n_connections; /* ever accepted */

@@ -63,19 +63,14 @@ static const char *error_text(int error)
 	return text ? text : "unknown error";
 }
 
-static bool is_journal(int fd)
+void log_init(int level)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
 	unsigned long long device, inode;
 	struct stat st;
 
-	return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(fd, &st) == 0 &&
-	       st.st_dev == device && st.st_ino == inode;
-}
-
-void log_init(int level)
-{
-	to_journal = is_journal(STDERR_FILENO);
+	to_journal = stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+		     fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
 	log_set_level(level);
 }
 

@@ -15,8 +15,6 @@
 #include "profile.h"
 #include "stagebook.h"
 
-struct rule;
-
 #define CONFIG_FILE "/etc/shmstore/shmstored.conf"
 
 #define CONFIG_LIMIT_DEFAULT UINT64_MAX /* as QUOTA_DEFAULT: not said, so as "*" says; 0: none */

@@ -128,16 +128,6 @@ static int read_word(const char *text, const char *words, int *ret)
 	}
 }
 
-static int read_switch(const char *text, bool *ret)
-{
-	int i;
-
-	if (read_word(text, "no, false, off, yes, true, on", &i) < 0)
-		return -EINVAL;
-	*ret = i >= 3;
-	return 0;
-}
-
 /* "90%" as parts per million, else bytes (1000001 at least). */
 static int read_watermark(const char *text, uint64_t *ret)
 {
@@ -206,7 +196,6 @@ static bool read_own(const struct configkey *k, const char *text, void *ret)
 /* The number that a value of the other kinds stands for. 0, -EINVAL. */
 static int parse_number(const struct configkey *k, const char *text, uint64_t *ret)
 {
-	bool on = false;
 	int word = 0, r;
 
 	*ret = 0;
@@ -222,8 +211,8 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 	case KEY_WATERMARK:
 		return read_watermark(text, ret);
 	case KEY_SWITCH:
-		r = read_switch(text, &on);
-		*ret = on;
+		r = read_word(text, "no, false, off, yes, true, on", &word);
+		*ret = word >= 3;
 		return r;
 	case KEY_SIZE:
 	case KEY_SIZE32:

@@ -59,18 +59,6 @@ static bool try_it(struct createqueue *q, struct createqueue_request *r, bool fa
 	return true;
 }
 
-/* Ends the requests that this pass left waiting and whose deadline has passed. */
-static void expire(struct createqueue *q, uint64_t now)
-{
-	struct createqueue_request *r, *next;
-
-	for (r = q->waiting; r; r = next) {
-		next = r->next;
-		if (now >= r->deadline)
-			finish(q, r, CREATEQUEUE_TIMED_OUT);
-	}
-}
-
 /* Decides on the first request, which did not fit. OK: it is finished, the pass goes on. */
 static enum createqueue_status first_failed(struct createqueue *q, struct createqueue_request *r,
 					    uint64_t now)
@@ -177,7 +165,12 @@ enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now)
 	enum createqueue_status status =
 		q->config.mode == CREATEQUEUE_HOST ? pass_host(q, now) : pass_first(q, now);
 
-	expire(q, now);
+	/* Those that this pass left waiting. */
+	for (struct createqueue_request *r = q->waiting, *next; r; r = next) {
+		next = r->next;
+		if (now >= r->deadline)
+			finish(q, r, CREATEQUEUE_TIMED_OUT);
+	}
 	return status;
 }
 

@@ -48,30 +48,10 @@ int deltarule_compute(int64_t total, int64_t rate, int64_t interval_ms, struct d
 	return 0;
 }
 
-struct gate_config gate_defaults(int64_t total, int64_t high)
-{
-	int64_t low = high - (total > 0 ? total / 10 : 0);
-
-	return (struct gate_config){.high = high,
-				    .low = low > 0 ? low : 0,
-				    .window = 10,
-				    .hold = 3,
-				    .ramp0 = 1,
-				    .rampmax = 64};
-}
-
 static bool is_valid(const struct gate_config *c)
 {
 	return c->low >= 0 && c->low < c->high && c->window >= 1 && c->window <= GATE_WINDOW_MAX &&
 	       c->hold >= 1 && c->ramp0 >= 1 && c->ramp0 <= c->rampmax;
-}
-
-int gate_init(struct gate *g, const struct gate_config *config)
-{
-	if (!is_valid(config))
-		return -EINVAL;
-	*g = (struct gate){.config = *config, .ramp = config->rampmax};
-	return 0;
 }
 
 int gate_set(struct gate *g, const struct gate_config *config)
@@ -80,8 +60,8 @@ int gate_set(struct gate *g, const struct gate_config *config)
 		return -EINVAL;
 	if (config->window != g->config.window)
 		g->n_samples = g->next = 0;
+	g->ramp = g->config.rampmax ? MIN(g->ramp, config->rampmax) : config->rampmax;
 	g->config = *config;
-	g->ramp = MIN(g->ramp, config->rampmax);
 	return 0;
 }
 
@@ -342,11 +322,6 @@ void admission_end(struct admission *a, struct admission_task *t)
 
 /* A window is ADAPTATION_WINDOW admissions; what is preempted is remembered by the profile
  * itself (profile_preempted()). */
-void adaptation_init(struct adaptation *a)
-{
-	*a = (struct adaptation){.now = PROFILE_PEAK};
-}
-
 void adaptation_note(struct adaptation *a, uint64_t used, uint64_t reserved)
 {
 	if (!reserved)
@@ -429,21 +404,15 @@ static void let_in(struct gateline *a, struct gateline_task *t, enum gateline_ou
 	a->books.n_progress += outcome == GATELINE_PROGRESS;
 }
 
-/* Does no task stand before it, in its own queue or in one that is served first? */
-static bool would_be_first(const struct gateline *a, unsigned level)
-{
-	const struct gateline_task *first = head(a);
-
-	return !first || first->level > level;
-}
-
 enum gateline_outcome gateline_ask(struct gateline *a, struct gateline_task *t, uint64_t now_ms)
 {
 	enum gateline_outcome outcome = GATELINE_WAITS;
+	const struct gateline_task *first = head(a);
 
 	t->waits = t->runs = false;
 	t->since_ms = now_ms;
-	if (would_be_first(a, t->level) || t->declared > a->cap)
+	/* No task stands before it, in its own queue or in one that is served first. */
+	if (!first || first->level > t->level || t->declared > a->cap)
 		outcome = judge(a, t);
 	if (outcome == GATELINE_WAITS && t->form == GATELINE_TRY)
 		outcome = GATELINE_REFUSED;

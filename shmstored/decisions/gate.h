@@ -66,13 +66,9 @@ struct gate {
 };
 
 /*
- * The defaults. high is in bytes; total: the host's bytes, of which a tenth lies between high and
- * low.
+ * Gives a gate its thresholds, or other ones; it keeps its samples. A gate of zeros becomes an open
+ * one, with the full ramp. -EINVAL: the configuration is out of bounds.
  */
-struct gate_config gate_defaults(int64_t total, int64_t high);
-/* Makes an open gate, with the full ramp. -EINVAL: the configuration is out of bounds. */
-int gate_init(struct gate *g, const struct gate_config *config);
-/* Gives a gate other thresholds; it keeps its samples. -EINVAL as above. */
 int gate_set(struct gate *g, const struct gate_config *config);
 void gate_sample(struct gate *g, struct amount used);
 /*
@@ -154,9 +150,7 @@ bool admission_fits(struct admission *a, const struct admission_task *t);
 /* It begins, whether it fits or not. */
 void admission_start(struct admission *a, struct admission_task *t);
 /*
- * The bytes that a running task has now, and the most it will have: the lesser of
- * profile_remaining(), where profile_has_phases(), and profile_at_most();
- * UINT64_MAX: that is not known.
+ * The bytes that a running task has now, and the most it will have: profile_bound().
  */
 void admission_note(struct admission *a, struct admission_task *t, uint64_t now,
 		    uint64_t remaining);
@@ -176,8 +170,6 @@ struct adaptation {
 	uint32_t n_admitted;
 };
 
-/* It begins with the peak. */
-void adaptation_init(struct adaptation *a);
 /* A sample of all running tasks together. Nothing reserved: it says nothing. */
 void adaptation_note(struct adaptation *a, uint64_t used, uint64_t reserved);
 /* One more was admitted. true: from now on it is the next strategy: peak, p95, histogram,

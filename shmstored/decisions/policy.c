@@ -65,12 +65,6 @@ static int64_t bytes_of(struct amount a)
 	return a.known && a.bytes > 0 ? a.bytes : 0;
 }
 
-/* A worker's end also frees its sole objects in the store; Ray's policies ignore them. */
-static int64_t freed_by(const struct policy *p, const struct policy_worker *w)
-{
-	return amount_sum(bytes_of(w->private), p->kind == POLICY_SHM ? bytes_of(w->sole) : 0);
-}
-
 int64_t policy_need(const struct policy *p, struct amount used)
 {
 	if (!used.known || !p->kill.known)
@@ -219,7 +213,10 @@ static size_t collect(const struct policy *p, enum policylevel least, struct pol
 		if (is_candidate(p, w, least))
 			ret[n_candidates++] = (struct policy_victim){
 				.worker = w,
-				.bytes = freed_by(p, w),
+				/* Its end also frees its sole objects in the store; Ray's
+				 * policies ignore them. */
+				.bytes = amount_sum(bytes_of(w->private),
+						    p->kind == POLICY_SHM ? bytes_of(w->sole) : 0),
 				.retry = p->kind == POLICY_LIFO || p->kind == POLICY_FIFO ||
 					 policy_is_retriable(w),
 				.why = reason(p, w),

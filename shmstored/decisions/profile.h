@@ -73,9 +73,6 @@ struct profile_stat {
 	uint64_t n, peak, average, p95;
 };
 
-struct profile;
-struct profile_key;
-
 /* NULL: no memory. max_keys: at least 1. */
 struct profile *profile_new(uint32_t max_keys);
 /* Returns NULL. */
@@ -117,10 +114,13 @@ uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms);
  * to 2 * PROFILE_RING tasks count. UINT64_MAX: that is not known.
  */
 uint64_t profile_at_most(const struct profile_key *k, uint64_t age_ms, uint64_t had);
-/* Is part of what is known of this resource from a text that was loaded? */
-bool profile_is_prior(const struct profile_key *k, enum profile_resource r);
-/* Are there phases, and nothing that contradicts them? */
-bool profile_has_phases(const struct profile_key *k);
+/* The lesser of both, where nothing contradicts the phases. UINT64_MAX: that is not known. */
+uint64_t profile_bound(const struct profile_key *k, uint64_t age_ms, uint64_t had);
+/*
+ * Were there too few tasks to know the kind? The first of them to end are those that live shortest,
+ * and say least of what the others have.
+ */
+bool profile_is_new(const struct profile_key *k, enum profile_resource r);
 /* The last values, PROFILE_RING at most; returns how many. Fewer than PROFILE_WARM, or a killed
  * one: 0, as they do not say enough. */
 size_t profile_values(const struct profile_key *k, enum profile_resource r,

@@ -210,11 +210,6 @@ unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms,
 	return k->phases.n;
 }
 
-bool profile_has_phases(const struct profile_key *k)
-{
-	return k && k->phases.n && k->lives.n && !k->killed_had;
-}
-
 uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms)
 {
 	uint64_t life_ms, peaks[PROFILE_PHASES], most = 0, peak = 0;
@@ -240,9 +235,20 @@ uint64_t profile_at_most(const struct profile_key *k, uint64_t age_ms, uint64_t 
 	return k && !k->killed_had ? profilegrowth_most(&k->growth, age_ms, had) : UINT64_MAX;
 }
 
-bool profile_is_prior(const struct profile_key *k, enum profile_resource r)
+uint64_t profile_bound(const struct profile_key *k, uint64_t age_ms, uint64_t had)
 {
-	return k && k->of[r].prior_peak;
+	uint64_t by_growth = profile_at_most(k, age_ms, had);
+
+	if (profile_is_new(k, PROFILE_PRIVATE))
+		return UINT64_MAX;
+	return k && k->phases.n && k->lives.n && !k->killed_had
+		       ? MIN(profile_remaining(k, age_ms), by_growth)
+		       : by_growth;
+}
+
+bool profile_is_new(const struct profile_key *k, enum profile_resource r)
+{
+	return k && k->of[r].n < PROFILE_WARM && !k->of[r].prior_peak;
 }
 
 bool profile_was_preempted(const struct profile_key *k)

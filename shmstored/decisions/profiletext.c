@@ -32,20 +32,16 @@ static const char *const resource_names[PROFILE_RESOURCES] = {"private", "shared
  */
 #define POLYNOMIAL 0x82f63b78u
 
-static uint32_t shifted(uint32_t crc, unsigned bits)
-{
-	while (bits--)
-		crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0);
-	return crc;
-}
-
 uint32_t crc32c(const void *bytes, size_t n)
 {
 	const uint8_t *at = bytes;
 	uint32_t table[16], crc = UINT32_MAX;
 
-	for (uint32_t i = 0; i < 16; i++)
-		table[i] = shifted(i, 4);
+	for (uint32_t i = 0; i < 16; i++) {
+		table[i] = i;
+		for (unsigned bit = 0; bit < 4; bit++)
+			table[i] = table[i] >> 1 ^ (table[i] & 1 ? POLYNOMIAL : 0);
+	}
 	for (size_t i = 0; i < n; i++) {
 		crc ^= at[i];
 		crc = crc >> 4 ^ table[crc & 15];

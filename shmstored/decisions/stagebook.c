@@ -103,17 +103,6 @@ static bool clamp(struct stage_amounts *a, int64_t floor, int64_t cap)
 	return true;
 }
 
-static void apply_fallen(const struct stage_config *c, const struct stage_amounts *base,
-			 struct stage_reply *r)
-{
-	if (r->rules & STAGE_RULE_WHOLE)
-		r->amounts.shared_mib = base->shared_mib / c->whole_shared_div;
-	else if (r->rules & STAGE_RULE_PARTIAL)
-		r->amounts.shared_mib = times(base->shared_mib, c->shared_ratio);
-	if (r->rules)
-		r->amounts.private_mib = times(base->private_mib, c->private_ratio);
-}
-
 struct stage_reply stage_evaluate(const struct stage_config *config,
 				  const struct stage_amounts *base, const struct stage_ask *ask)
 {
@@ -125,7 +114,12 @@ struct stage_reply stage_evaluate(const struct stage_config *config,
 	if (config->mode == STAGE_FIRST && ask->root == STAGE_FINAL)
 		return r;
 	r.rules = fallen(config, ask);
-	apply_fallen(config, base, &r);
+	if (r.rules)
+		r.amounts.private_mib = times(base->private_mib, config->private_ratio);
+	if (r.rules & STAGE_RULE_WHOLE)
+		r.amounts.shared_mib = base->shared_mib / config->whole_shared_div;
+	else if (r.rules & STAGE_RULE_PARTIAL)
+		r.amounts.shared_mib = times(base->shared_mib, config->shared_ratio);
 	if (config->mode == STAGE_FIRST)
 		return r;
 	if (ask->want_slots > 0)
@@ -310,16 +304,11 @@ static int64_t sum_of(const struct stage_amounts *a)
 	return a->private_mib + a->shared_mib;
 }
 
-static int64_t free_for(const struct stagebook *b, const struct stagebook_session *s)
-{
-	return b->total - (b->held - sum_of(&s->has));
-}
-
 /* The profile if there is room for it; if not and at_once, as much of it as there is.
  * Private memory before shared. */
 static bool grant(struct stagebook *b, struct stagebook_session *s, uint32_t profile, bool at_once)
 {
-	int64_t room = free_for(b, s);
+	int64_t room = b->total - (b->held - sum_of(&s->has));
 	struct stage_amounts amounts, has;
 
 	if (!stagebook_amounts(b, profile, &amounts))
@@ -355,15 +344,7 @@ static void stop_waiting(struct stagebook *b, struct stagebook_session *s)
 	s->waits = s->granted = false;
 }
 
-/* Sessions outside of a stage and below the base get free amounts, after those that wait. */
-static void restore(struct stagebook *b)
-{
-	for (struct stagebook_session *s = b->sessions; s && !b->n_waiting; s = s->next)
-		if (!s->profile && s->degraded)
-			(void)grant(b, s, 0, true);
-}
-
-static void serve(struct stagebook *b, uint64_t now_ms)
+void stagebook_tick(struct stagebook *b, uint64_t now_ms)
 {
 	for (struct stagebook_session *s = b->waiting; s; s = s->waiting_next)
 		if (s->waits && grant(b, s, s->wanted, now_ms >= s->until_ms)) {
@@ -372,7 +353,10 @@ static void serve(struct stagebook *b, uint64_t now_ms)
 			s->granted = true;
 			b->n_waiting--;
 		}
-	restore(b);
+	/* Sessions outside of a stage and below the base get free amounts, after who waits. */
+	for (struct stagebook_session *s = b->sessions; s && !b->n_waiting; s = s->next)
+		if (!s->profile && s->degraded)
+			(void)grant(b, s, 0, true);
 }
 
 struct stagebook_session *stagebook_next(struct stagebook *b)
@@ -399,7 +383,7 @@ void stagebook_leave(struct stagebook *b, struct stagebook_session *s)
 	count_user(b, s->profile, -1);
 	b->held -= sum_of(&s->has);
 	DL_DELETE(b->sessions, s);
-	serve(b, 0);
+	stagebook_tick(b, 0);
 }
 
 int stagebook_begin(struct stagebook *b, struct stagebook_session *s, uint32_t profile,
@@ -409,7 +393,7 @@ int stagebook_begin(struct stagebook *b, struct stagebook_session *s, uint32_t p
 		return -ENOENT;
 	stop_waiting(b, s);
 	if (grant(b, s, profile, wait_ms <= 0)) {
-		serve(b, now_ms);
+		stagebook_tick(b, now_ms);
 		return 1;
 	}
 	s->wanted = profile;
@@ -426,12 +410,7 @@ void stagebook_end(struct stagebook *b, struct stagebook_session *s)
 {
 	stop_waiting(b, s);
 	(void)grant(b, s, 0, true);
-	serve(b, 0);
-}
-
-void stagebook_tick(struct stagebook *b, uint64_t now_ms)
-{
-	serve(b, now_ms);
+	stagebook_tick(b, 0);
 }
 
 int64_t stagebook_held_mib(const struct stagebook *b)

@@ -116,8 +116,6 @@ bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b,
 
 #define STAGEBOOK_PROFILES 4096u /* that are remembered at once */
 
-struct stagebook;
-
 /* A worker, in the caller's structure. */
 struct stagebook_session {
 	uint32_t profile;

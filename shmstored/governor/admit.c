@@ -187,12 +187,14 @@ static void before_sample(struct pressure_watch *w)
 		}
 }
 
+/* The bytes that it will have at most; UINT64_MAX: that is not known. */
 static uint64_t remaining(const struct admit *a, const struct admit_task *k)
 {
-	return a->host->profiles && k->name.lang
-		       ? profiles_remaining(a->host->profiles, k->uid, &k->name,
-					    (loop_clock() - k->since_ns) / MS,
-					    k->alone ? k->most : 0)
+	const struct profiles *p = a->host->profiles;
+
+	return p && k->name.lang
+		       ? profile_bound(profiles_key(p, k->uid, &k->name),
+				       (loop_clock() - k->since_ns) / MS, k->alone ? k->most : 0)
 		       : UINT64_MAX;
 }
 
@@ -211,14 +213,6 @@ static void look(struct admit *a, struct pressproc *p)
 		left -= now;
 		admission_note(&a->line.sums, &k->gate.share, now, remaining(a, k));
 	}
-}
-
-/* Tasks of its process may be other connections'. */
-bool admit_is_idle(const struct admit *a, const struct client *c)
-{
-	const struct pressproc *p = pressprocs_find(a->procs, c->conn->peer.pid);
-
-	return !c->n_tasks && !(p && p->tasks);
 }
 
 enum policylevel admit_level(const struct admit_task *k)
@@ -266,7 +260,7 @@ static struct admission_task share_of(const struct admit *a, const struct admit_
 	share.strategy = e.strategy;
 	if (e.strategy == PROFILE_HISTOGRAM) {
 		share.values = values;
-		share.n_values = profiles_values(p, w->uid, w->name, values);
+		share.n_values = profile_values(e.key, PROFILE_PRIVATE, values);
 	}
 	return share;
 }
@@ -492,7 +486,8 @@ static void on_sample(struct pressure_watch *w)
 		if (proc->tasks)
 			look(a, proc);
 	if (a->host->profiles)
-		profiles_noted(a->host->profiles, a->line.sums.used, a->line.sums.reserved);
+		adaptation_note(&a->host->profiles->adaptation, a->line.sums.used,
+				a->line.sums.reserved);
 	set_cap(a);
 	admit_settle(a);
 }

@@ -25,9 +25,6 @@
  * exceeds the expectations of the tasks that still run counts as the process's own.
  */
 
-struct pressproc;
-struct pressprocs;
-
 /* A client's wish to begin a task. */
 struct admit_want {
 	uint64_t serial; /* of the request: an answer that is withheld has it */
@@ -63,9 +60,6 @@ struct admit_task {
 	char *names;
 	uint64_t values[];
 };
-
-struct conn;
-struct host;
 
 struct admit {
 	struct host *host;
@@ -116,10 +110,6 @@ bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial);
 void admit_settle(struct admit *a);
 
 struct admit_task *admit_find(const struct admit *a, uint64_t id);
-/*
- * Does the process at the other end of the connection neither run a task nor wait for one to begin?
- */
-bool admit_is_idle(const struct admit *a, const struct client *c);
 /* The level as it is now: NEVER to ALWAYS. */
 enum policylevel admit_level(const struct admit_task *k);
 

@@ -173,9 +173,11 @@ static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v
 {
 	const struct admit *a = p->host->admit;
 	const struct client *c = preemptvictim_client(v, p->host);
+	/* Tasks of its process may be other connections'. */
+	const struct pressproc *proc = c ? pressprocs_find(a->procs, c->conn->peer.pid) : NULL;
 
 	if (!v->record.n_tasks)
-		return v->has_actors || (c && admit_is_idle(a, c));
+		return v->has_actors || (c && !c->n_tasks && !(proc && proc->tasks));
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
 		if (admit_find(a, v->tasks[i].id))
 			return true;
@@ -208,11 +210,15 @@ static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool abov
 
 /*
  * Until the next look another interval passes, and a process takes a while to die: if the kernel
- * has no memory left by then, it kills whom it likes.
+ * has no memory left by then, it kills whom it likes. A configured total is not the kernel's.
  */
 static bool is_urgent(const struct preempt *p)
 {
-	return pressure_fills(p->host->pressure, 2 * config_of(p)->interval_ns);
+	const struct pressure *host = p->host->pressure;
+	const struct memlimit_use use = {.used = host->used, .total = host->total};
+
+	return !config_of(p)->host_total &&
+	       memlimit_fills(use, host->grown, host->grown_ns, 2 * config_of(p)->interval_ns);
 }
 
 /* A move within the host frees memory only where the old process is ended. */
@@ -221,7 +227,8 @@ static void evacuate(const struct preempt *p, const struct preempt_victim *v)
 	struct actord_want want = preemptpick_want(p->host, v->record.pid, v->record.n_tasks);
 
 	want.daemons = v->record.notice_only;
-	p->host->actord->evacuate(p->host, v->record.pid, want);
+	if (p->host->actord->evacuate)
+		p->host->actord->evacuate(p->host, v->record.pid, want);
 }
 
 static void step(struct preempt *p, struct preempt_victim *v)
@@ -297,17 +304,6 @@ static const struct preempt_victim *find_victim(const struct preempt *p, pid_t p
 	while (v && v->record.pid != pid)
 		v = v->next;
 	return v;
-}
-
-/* A stuck process gives no memory: it counts as dead, and is no candidate. */
-static void leave_out_stuck(const struct preempt *p, struct preemptpick *pick)
-{
-	for (size_t i = 0; i < pick->n; i++) {
-		const struct preempt_victim *v = find_victim(p, pick->who[i].conn->peer.pid);
-
-		if (v && v->record.step == PREEMPT_STUCK)
-			pick->workers[i].life = POLICY_DEAD;
-	}
 }
 
 /* Was it asked lately, with no further step? above: and has actors that could not be moved. */
@@ -411,7 +407,8 @@ static void end_orphans(struct preempt *p)
 {
 	struct conn *c = NULL;
 
-	while ((c = p->host->actord->stuck(p->host, config_of(p)->grace_ns / MS, c)) != NULL) {
+	while (p->host->actord->stuck &&
+	       (c = p->host->actord->stuck(p->host, config_of(p)->grace_ns / MS, c)) != NULL) {
 		int fd = preemptpick_has_tasks(p->host, c->peer.pid) ? -1 : conn_pidfd(c);
 
 		if (fd < 0)
@@ -550,7 +547,13 @@ int preempt_plan(const struct preempt *p, struct preempt_plans *ret)
 		preemptpick_deinit(&pick);
 		return -ENOMEM;
 	}
-	leave_out_stuck(p, &pick);
+	/* A stuck process gives no memory: it counts as dead, and is no candidate. */
+	for (size_t i = 0; i < pick.n; i++) {
+		const struct preempt_victim *v = find_victim(p, pick.who[i].conn->peer.pid);
+
+		if (v && v->record.step == PREEMPT_STUCK)
+			pick.workers[i].life = POLICY_DEAD;
+	}
 	if (ret->need > 0)
 		n = policy_select(&how, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)

@@ -31,7 +31,6 @@
 #include "loop.h"
 #include "policy.h"
 
-struct host;
 struct preempt;
 
 #define PREEMPT_RECENT 32u
@@ -112,9 +111,6 @@ int preempt_plan(const struct preempt *p, struct preempt_plans *ret);
  * For this room only: a list of the processes that run tasks, and of idle workers, in the form that
  * policy.h takes.
  */
-
-struct conn;
-struct loop;
 
 struct preemptpick_who {
 	struct conn *conn;            /* one of its connections */

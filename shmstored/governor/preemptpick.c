@@ -41,14 +41,6 @@ unsigned preemptpick_n_tasks(const struct preemptpick_who *who)
 	return n;
 }
 
-static bool may_signal(const struct conn *c)
-{
-	const struct conn_peer *peer = &c->peer;
-	uid_t me = geteuid();
-
-	return peer->pid > 1 && peer->pid != getpid() && (me == 0 || peer->uid == me);
-}
-
 static enum policylevel level_of(const struct pressproc *p)
 {
 	enum policylevel least = POLICYLEVEL_ALWAYS;
@@ -125,26 +117,24 @@ struct actord_leaving preemptpick_leaving(const struct host *h, const struct pre
 	return leaving;
 }
 
-/* Would its end lose an actor, as neither a place with memory nor a copy goes on with it? */
-static bool loses_actors(const struct host *h, const struct preemptpick_who *who)
-{
-	struct actord_leaving leaving = preemptpick_leaving(h, who);
-
-	return leaving.n_movable < leaving.n;
-}
-
 static void add(struct preemptpick *p, const struct host *h, struct policy_worker w,
 		struct preemptpick_who who)
 {
+	const struct conn_peer *peer = &who.conn->peer;
+	struct actord_leaving leaving;
+
 	if (w.level == POLICYLEVEL_NEVER) {
 		p->n_never++;
 		return;
 	}
-	if (!may_signal(who.conn)) {
+	if (peer->pid <= 1 || peer->pid == getpid() ||
+	    (geteuid() != 0 && peer->uid != geteuid())) { /* one that we may not signal */
 		p->n_foreign++;
 		return;
 	}
-	if (loses_actors(h, &who)) {
+	leaving = preemptpick_leaving(h, &who);
+	/* Its end would lose an actor: neither a place with memory nor a copy goes on with it. */
+	if (leaving.n_movable < leaving.n) {
 		p->n_kept++;
 		return;
 	}

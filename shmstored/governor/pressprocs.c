@@ -115,14 +115,8 @@ struct procmem *procmem_free(struct procmem *m)
 
 /* ---- its descendants ------------------------------------------------------------------------- */
 
-void procmem_children_begin(struct procmem *m)
-{
-	m->cut = false;
-	for (size_t i = 0; i < m->n_children; i++)
-		m->children[i].seen = false;
-}
-
-void procmem_child(struct procmem *m, pid_t pid)
+/* A descendant that is known already costs nothing. */
+static void procmem_child(struct procmem *m, pid_t pid)
 {
 	for (size_t i = 0; i < m->n_children; i++) {
 		if (m->children[i].pid == pid) {
@@ -138,7 +132,7 @@ void procmem_child(struct procmem *m, pid_t pid)
 	m->children[m->n_children++] = open_entry(m->proc, pid);
 }
 
-void procmem_children_end(struct procmem *m)
+static void forget_unseen(struct procmem *m)
 {
 	for (size_t i = 0; i < m->n_children;) {
 		if (m->children[i].seen) {
@@ -148,11 +142,6 @@ void procmem_children_end(struct procmem *m)
 		close_entry(&m->children[i]);
 		m->children[i] = m->children[--m->n_children];
 	}
-}
-
-size_t procmem_n_children(const struct procmem *m)
-{
-	return m->n_children;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -329,12 +318,6 @@ static bool pass_on(struct pressprocs *p, size_t n)
 	return false;
 }
 
-int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc)
-{
-	*p = (struct pressprocs){.host = h, .proc = strdup(proc ? proc : "/proc")};
-	return p->proc ? 0 : -ENOMEM;
-}
-
 struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid)
 {
 	struct pressproc *proc;
@@ -425,9 +408,13 @@ static struct pressproc *ancestor_of(const struct pressprocs *p, pid_t pid)
 
 static void share_out(struct pressprocs *p)
 {
-	for (struct pressproc *proc = p->list; proc; proc = proc->next)
-		if (proc->mem)
-			procmem_children_begin(proc->mem);
+	for (struct pressproc *proc = p->list; proc; proc = proc->next) {
+		if (!proc->mem)
+			continue;
+		proc->mem->cut = false;
+		for (size_t i = 0; i < proc->mem->n_children; i++)
+			proc->mem->children[i].seen = false;
+	}
 	for (size_t i = 0; i < p->whole.n; i++) {
 		pid_t pid = p->whole.list[i].pid;
 		struct pressproc *proc = pressprocs_find(p, pid) ? NULL : ancestor_of(p, pid);
@@ -436,8 +423,10 @@ static void share_out(struct pressprocs *p)
 			procmem_child(proc->mem, pid);
 	}
 	for (struct pressproc *proc = p->list; proc; proc = proc->next)
-		if (proc->mem)
-			procmem_children_end(proc->mem);
+		if (proc->mem) {
+			forget_unseen(proc->mem);
+			proc->n_descendants = proc->mem->n_children;
+		}
 }
 
 void pressprocs_look(struct pressprocs *p, uint64_t now_ns)

@@ -75,7 +75,8 @@ static int presslimits_compute(const struct config_pressure *c, int64_t total,
 		l.kill = bytes_of(c->kill, l.rule.kill_ppm, total);
 		l.gate = MIN(bytes_of(c->gate, l.rule.gate_ppm, total), l.kill);
 		l.gate = MAX(l.gate, 1);
-		l.low = c->low ? bytes_of(c->low, 0, total) : gate_defaults(total, l.gate).low;
+		/* by default a tenth of the host lies between gate and low */
+		l.low = c->low ? bytes_of(c->low, 0, total) : MAX(l.gate - total / 10, 0);
 		l.low = MIN(l.low, l.gate - 1);
 	}
 	if (r == 0 || r == -ERANGE)
@@ -164,17 +165,13 @@ static void read_host(struct pressure *p, const struct config_pressure *c)
 	}
 }
 
-static bool is_near(const struct pressure *p)
-{
-	return !p->limited || !p->used.known || p->used.bytes >= p->limits.low;
-}
-
 static void read_all(struct pressure *p, const struct config_pressure *c)
 {
 	read_host(p, c);
 	p->store = read_store(p->host);
 	pressprocs_look(&p->procs, p->mono_ns);
-	if (c->host_total || is_near(p) || p->n_samples % SELDOM == 0) {
+	if (c->host_total || p->n_samples % SELDOM == 0 || !p->limited || !p->used.known ||
+	    p->used.bytes >= p->limits.low) {
 		pressprocs_read(&p->procs, swap_in_use(&p->reading));
 		p->procs_mono_ns = p->mono_ns;
 	}
@@ -222,7 +219,7 @@ static void set_limits(struct pressure *p)
 				      .hold = c->hold,
 				      .ramp0 = c->ramp,
 				      .rampmax = c->ramp_max};
-	r = p->gated ? gate_set(&p->gate, &config) : gate_init(&p->gate, &config);
+	r = gate_set(&p->gate, &config);
 	if (r == 0 && !p->gated)
 		p->gate_since_ns = p->time_ns;
 	p->gated = p->gated || r == 0;
@@ -277,13 +274,6 @@ static void note_growth(struct pressure *p, struct amount before, uint64_t befor
 			"memory was filled at %" PRId64
 			" bytes a second, which is more than pressure.growth-rate",
 			rate);
-}
-
-bool pressure_fills(const struct pressure *p, uint64_t ahead_ns)
-{
-	const struct memlimit_use use = {.used = p->used, .total = p->total};
-
-	return !config_of(p)->host_total && memlimit_fills(use, p->grown, p->grown_ns, ahead_ns);
 }
 
 /*
@@ -398,7 +388,9 @@ int pressure_new(struct host *h, struct pressure **ret)
 	p->host = h;
 	p->timer.fn = on_timer;
 	p->sink = (struct event_sink){.mask = UINT64_C(1) << EVENT_PRESSURE, .fn = on_event};
-	r = pressprocs_init(&p->procs, h, h->config->pressure.proc);
+	p->procs.host = h;
+	p->procs.proc = strdup(h->config->pressure.proc ? h->config->pressure.proc : "/proc");
+	r = p->procs.proc ? 0 : -ENOMEM;
 	if (r == 0) {
 		pressure_look(p);
 		r = p->too_fast ? -ERANGE : arm(p);

@@ -28,9 +28,7 @@
  * thread only.
  */
 
-struct admit_task;
 struct client;
-struct procmem;
 
 struct pressproc {
 	UT_hash_handle hh; /* by pid */
@@ -39,6 +37,7 @@ struct pressproc {
 	uid_t uid;
 	unsigned n_clients;
 	struct procmem *mem; /* NULL: there was no memory for it */
+	size_t n_descendants;
 	struct amount private;
 	/* admit.h */
 	struct admit_task *tasks; /* that run */
@@ -67,8 +66,6 @@ struct pressprocs {
 	char *proc; /* where procfs is mounted */
 };
 
-/* proc NULL: /proc. -ENOMEM. */
-int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc);
 /* Its clients have left. */
 void pressprocs_deinit(struct pressprocs *p);
 /*
@@ -87,8 +84,6 @@ struct pressproc *pressprocs_link(struct pressprocs *p, struct client *c);
 struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid);
 /* Reads one now, whenever the next look is. */
 void pressprocs_read_one(const struct pressprocs *p, struct pressproc *proc);
-
-struct host;
 
 /* Is told of each look. Watches are called in the order in which they were added. */
 struct pressure_watch {
@@ -153,12 +148,6 @@ void pressure_unwatch(struct pressure *p, struct pressure_watch *w);
 /* For how long memory was above the kill threshold, ever, by the looks at it; CLOCK_MONOTONIC. */
 uint64_t pressure_above_ns(const struct pressure *p);
 
-/*
- * Will the kernel have no memory left within ahead_ns, if its use goes on to grow as it did? False
- * if the total is configured: that one is not the kernel's.
- */
-bool pressure_fills(const struct pressure *p, uint64_t ahead_ns);
-
 /* The path that the total was read from; "host-total" if it is configured. */
 const char *pressure_source(const struct pressure *p);
 
@@ -178,15 +167,6 @@ struct procmem *procmem_new(const char *proc, pid_t pid);
 struct procmem *procmem_free(struct procmem *m);
 
 /*
- * A new list of descendants: begin, then each of them in any order, then end. A descendant that is
- * known already costs nothing.
- */
-void procmem_children_begin(struct procmem *m);
-void procmem_child(struct procmem *m, pid_t pid);
-void procmem_children_end(struct procmem *m);
-size_t procmem_n_children(const struct procmem *m);
-
-/*
  * swap: some of the host's is in use, so that a longer file is read now and then. A process that
  * has ended has no memory; that of one that cannot be read is unknown.
  */
@@ -196,7 +176,6 @@ struct amount procmem_read(struct procmem *m, bool swap);
  * A connection as the governor knows it: its process, the tasks that it asked for, and
  * those that it told of. It hangs on the connection and ends with it.
  */
-struct profiled;
 
 /* The parts of a client, in the order in which they end. */
 enum client_part {

@@ -247,7 +247,7 @@ int profiles_new(struct host *h, struct profiles **ret)
 	p->dir_fd = -1;
 	p->timer.fn = on_timer;
 	p->looks.fn = profiletasks_look;
-	adaptation_init(&p->adaptation);
+	p->adaptation.now = PROFILE_PEAK;
 	open_directory(p);
 	*ret = p;
 	return 0;
@@ -310,6 +310,14 @@ static int feed(struct profile *profile, const struct profile_name *name,
 					 : profile_feed(profile, name, task);
 }
 
+/* anew: as a whole. */
+static void changed(struct profiles *p, struct user *u, bool anew)
+{
+	change(p, u);
+	if (p->host->actord->profiled)
+		p->host->actord->profiled(p->host, (uint32_t)u->uid, anew);
+}
+
 int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name,
 		   const struct profile_task *task, enum profiles_end how)
 {
@@ -331,14 +339,12 @@ int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *
 		if (r == 0 && u->view)
 			r = feed(u->view, &class, task, how);
 	}
-	change(p, u);
-	p->host->actord->profiled(p->host, uid, false);
+	changed(p, u, false);
 	return r;
 }
 
-/* The key of the name, or, if its instance is not known, of its class. NULL: neither is known. */
-static const struct profile_key *key_of(const struct profiles *p, uint32_t uid,
-					const struct profile_name *name)
+const struct profile_key *profiles_key(const struct profiles *p, uint32_t uid,
+				       const struct profile_name *name)
 {
 	const struct user *u = find(p, uid);
 	char room[PROFILE_NAME + 1];
@@ -350,39 +356,6 @@ static const struct profile_key *key_of(const struct profiles *p, uint32_t uid,
 	if (u && !k && class_of(name, room, &class))
 		k = profile_find(known(u), &class);
 	return k;
-}
-
-size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
-		       uint64_t ret[PROFILE_RING])
-{
-	return profile_values(key_of(p, uid, name), PROFILE_PRIVATE, ret);
-}
-
-/*
- * Were there too few tasks to know the kind? The first of them to end are those that live shortest,
- * and say least of what the others have.
- */
-static bool is_new(const struct profile_key *k, enum profile_resource r)
-{
-	return k && profile_stat(k, r).n < PROFILE_WARM && !profile_is_prior(k, r);
-}
-
-uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name,
-			    uint64_t age_ms, uint64_t had)
-{
-	const struct profile_key *k = key_of(p, uid, name);
-	uint64_t by_phases, by_growth;
-
-	if (is_new(k, PROFILE_PRIVATE))
-		return UINT64_MAX;
-	by_phases = profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
-	by_growth = profile_at_most(k, age_ms, had);
-	return by_phases < by_growth ? by_phases : by_growth;
-}
-
-void profiles_noted(struct profiles *p, uint64_t used, uint64_t reserved)
-{
-	adaptation_note(&p->adaptation, used, reserved);
 }
 
 void profiles_admitted(struct profiles *p)
@@ -407,15 +380,15 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 					   const uint64_t declared[PROFILE_RESOURCES])
 {
 	const struct config_profile *config = &p->host->config->profile;
-	const struct profile_key *k = key_of(p, uid, name);
-	struct profiles_estimate e = {.strategy = profiles_strategy(p)};
+	const struct profile_key *k = profiles_key(p, uid, name);
+	struct profiles_estimate e = {.strategy = profiles_strategy(p), .key = k};
 
 	if (k && profile_was_preempted(k))
 		e.strategy = PROFILE_PEAK;
 	for (int i = 0; i < PROFILE_RESOURCES; i++) {
 		enum profile_resource r = (enum profile_resource)i;
 		uint64_t fallback = r == PROFILE_PRIVATE ? config->fallback : 0;
-		uint64_t least = !declared[i] && is_new(k, r) ? fallback : declared[i];
+		uint64_t least = !declared[i] && profile_is_new(k, r) ? fallback : declared[i];
 
 		e.used[i] = profile_estimate(k, r, e.strategy, least, fallback);
 	}
@@ -433,10 +406,8 @@ int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n,
 	if (!u)
 		return -ENOMEM;
 	r = profile_load(u->profile, text, n, true, ret_why);
-	if (r == 0) {
-		change(p, u);
-		p->host->actord->profiled(p->host, uid, true);
-	}
+	if (r == 0)
+		changed(p, u, true);
 	return r;
 }
 
@@ -447,6 +418,5 @@ void profiles_reset(struct profiles *p, uint32_t uid)
 	if (!u)
 		return;
 	profile_reset(u->profile);
-	change(p, u);
-	p->host->actord->profiled(p->host, uid, true);
+	changed(p, u, true);
 }

@@ -20,9 +20,6 @@
 #include "profile.h"
 #include "scanner.h"
 
-struct host;
-struct user;
-
 struct profiles {
 	struct host *host;
 	struct user *users; /* of profiles.c */
@@ -85,10 +82,15 @@ enum profiles_end {
 int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name,
 		   const struct profile_task *task, enum profiles_end how);
 
+/* The key of the name, or, if its instance is not known, of its class. NULL: neither is known. */
+const struct profile_key *profiles_key(const struct profiles *p, uint32_t uid,
+				       const struct profile_name *name);
+
 struct profiles_estimate {
 	uint64_t used[PROFILE_RESOURCES];
 	uint64_t n;                     /* of so many tasks it is known */
 	enum profile_strategy strategy; /* by which it was reckoned */
+	const struct profile_key *key;  /* of the kind, or of its class; NULL: neither is known */
 };
 /*
  * Estimates the next such task's use. declared: the task's own figure; 0: none. If the
@@ -98,25 +100,10 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 					   const struct profile_name *name,
 					   const uint64_t declared[PROFILE_RESOURCES]);
 
-/*
- * For gate.h: a look at all tasks that run, what they have and what is reserved for them; one
- * more was let in. Nothing changes where the configuration has pinned a strategy.
- */
-void profiles_noted(struct profiles *p, uint64_t used, uint64_t reserved);
+/* One more task was let in. Nothing changes where the configuration has pinned a strategy. */
 void profiles_admitted(struct profiles *p);
 /* By which estimates are reckoned now, if their kind was not preempted. */
 enum profile_strategy profiles_strategy(const struct profiles *p);
-
-/* The last values of this kind's private memory, or of its class's: as profile_values(). */
-size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
-		       uint64_t ret[PROFILE_RING]);
-/*
- * The bytes that a task of this kind and age will still use, by its phases and its peak so far: the
- * lesser of profile_remaining() and profile_at_most(). had: 0 if that is not known. UINT64_MAX: it
- * is not known.
- */
-uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name,
-			    uint64_t age_ms, uint64_t had);
 
 /* As profile_load() and profile_reset(), of the user's profile, which will be written. */
 int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n,
@@ -193,7 +180,6 @@ int profiletasks_end(struct profiles *p, struct conn *c, uint32_t task,
  * A JSON document of what is known of users' tasks, and of those that run.
  * docs/governor.md lists its fields.
  */
-struct json_object;
 
 /* all: of every user; else of this one. The caller puts the object. NULL: out of memory. */
 struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid);

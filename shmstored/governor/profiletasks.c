@@ -27,23 +27,14 @@ static uint64_t page_size(void)
 	return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Bytes in the store that are no object yet: arrays born there, and objects being written. */
-static uint64_t unpublished(const struct client *g)
-{
-	struct member *m = g->conn->member;
-
-	if (!m)
-		return 0;
-	member_refresh(m);
-	return m->last.reserved_bytes;
-}
-
 /*
  * The process's anonymous pages (its resident ones, less those of files and of shared memory), and
- * what is unpublished. False: they are not known.
+ * bytes in the store that are no object yet: arrays born there, and objects being written. False:
+ * they are not known.
  */
 static bool look(const struct client *g, uint64_t *ret)
 {
+	struct member *m = g->conn->member;
 	uint64_t size, resident, shared;
 	char text[128];
 	ssize_t n;
@@ -57,7 +48,11 @@ static bool look(const struct client *g, uint64_t *ret)
 	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &size, &resident, &shared) != 3 ||
 	    !size)
 		return false;
-	*ret = (resident > shared ? (resident - shared) * page_size() : 0) + unpublished(g);
+	*ret = resident > shared ? (resident - shared) * page_size() : 0;
+	if (m) {
+		member_refresh(m);
+		*ret += m->last.reserved_bytes;
+	}
 	return true;
 }
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -136,13 +137,6 @@ static struct stages_session *session_new(struct stages *t, struct member *m)
 	return s;
 }
 
-static void session_free(struct stages_session *s)
-{
-	DL_DELETE(s->of->sessions, s);
-	s->member->stage = NULL;
-	free(s);
-}
-
 static struct stages_answer answer_of(const struct stages_session *s)
 {
 	return (struct stages_answer){
@@ -208,14 +202,6 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 
 /* ---- the part -------------------------------------------------------------------------------- */
 
-/* The most private memory that a worker can have, by a rule or outside of stages. */
-static int64_t most_private(const struct stage_config *rules, const struct stage_amounts *base)
-{
-	int64_t most = ratio_floor(rules->private_ratio, base->private_mib);
-
-	return most > base->private_mib ? most : base->private_mib;
-}
-
 /*
  * Sets what a worker has outside of stages: what is configured; else its share of the partition,
  * and of the rest of the host's memory.
@@ -226,6 +212,7 @@ static void set_base(struct stages *t)
 	uint64_t host = t->account->host->config->pressure.host_total, size = t->account->tick.size,
 		 workers = c->workers;
 	uint64_t private, shared;
+	int64_t most;
 
 	if (!host)
 		host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -241,9 +228,9 @@ static void set_base(struct stages *t)
 					 .slots = c->slots};
 	/* All that the rules can make of the workers' bases: nobody waits, and nobody's store
 	 * starves, unless a total is configured. */
+	most = MAX(ratio_floor(c->rules.private_ratio, t->base.private_mib), t->base.private_mib);
 	t->total_mib = c->total ? (int64_t)(c->total / (uint64_t)MIB)
-				: (most_private(&c->rules, &t->base) + t->base.shared_mib) *
-					  (int64_t)workers;
+				: (most + t->base.shared_mib) * (int64_t)workers;
 }
 
 static int open_stages(struct account *a)
@@ -277,7 +264,9 @@ static void leave(struct member *m)
 		tell(s, "left");
 	}
 	stagebook_leave(t->book, &s->at);
-	session_free(s);
+	DL_DELETE(t->sessions, s);
+	m->stage = NULL;
+	free(s);
 	settle(t);
 }
 

@@ -24,10 +24,6 @@
 /* after that a query may say something else; the id is good for the daemon's life */
 #define STAGES_EXPIRES_MS 60000u
 
-struct conn;
-struct member;
-struct stages;
-
 /* A worker that has asked for a stage. The session ends with its connection. */
 struct stages_session {
 	struct stages_session *next, *prev;

@@ -112,18 +112,9 @@ int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit
 			 (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
 }
 
-/* Bytes of documents that wait, of all clients. */
-static size_t all_documents(const struct host *h)
-{
-	size_t n = 0;
-
-	for (const struct conn *c = h->conns; c; c = c->next)
-		n += c->output.documents_size;
-	return n;
-}
-
 int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n)
 {
+	size_t waiting = 0; /* bytes of documents, of all clients */
 	int r;
 
 	if (c->dropped || c->ending)
@@ -133,7 +124,9 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 				   "the answer has %zu bytes, which is too long to be sent; ask "
 				   "for one partition",
 				   n);
-	if (all_documents(c->host) + n > ALL_DOCUMENTS_MAX)
+	for (const struct conn *other = c->host->conns; other; other = other->next)
+		waiting += other->output.documents_size;
+	if (waiting + n > ALL_DOCUMENTS_MAX)
 		return conn_refuse(c, serial, -ENOMEM,
 				   "too many answers wait to be read by others; ask again later");
 	r = output_add_document(&c->output, serial, json, n);
@@ -183,15 +176,6 @@ int conn_refuse_user(struct conn *c, uint64_t serial, const char *what)
 static void on_sent(struct loop_op *op, int result, unsigned flags);
 static void close_now(struct conn *c);
 
-static void send_one(struct conn *c, const struct iovec *packet)
-{
-	int r = loop_send(c->host->loop, &c->send_op, c->fd, packet->iov_base, packet->iov_len);
-
-	if (r < 0 && r != -ECANCELED)
-		log_say(LOG_ERR, LOG_FIELDS(.conn = c->name, .error = r),
-			"an answer cannot be sent now; tried again with the next one");
-}
-
 /* Those of the n packets that the socket takes at once; how many. */
 static unsigned send_many(struct conn *c, struct iovec *packets, unsigned n)
 {
@@ -212,6 +196,7 @@ static void flush(struct conn *c)
 {
 	struct iovec packets[BATCH];
 	unsigned n;
+	int r = 0;
 
 	if (c->send_op.busy || c->closed)
 		return;
@@ -219,11 +204,15 @@ static void flush(struct conn *c)
 	if (n > 1 && send_many(c, packets, n) > 0)
 		n = output_next(&c->output, packets, 1);
 	if (n)
-		send_one(c, packets);
+		r = loop_send(c->host->loop, &c->send_op, c->fd, packets->iov_base,
+			      packets->iov_len);
 	else if (c->ending)
 		close_now(c);
 	else if (c->paused)
 		resume(c);
+	if (r < 0 && r != -ECANCELED)
+		log_say(LOG_ERR, LOG_FIELDS(.conn = c->name, .error = r),
+			"an answer cannot be sent now; tried again with the next one");
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

@@ -65,9 +65,7 @@ bool output_empty(const struct output *o);
 
 #define CONN_REASON_MAX 200u
 
-struct host;
 struct json_object;
-struct member;
 
 /* A handler's return: 0, or a named outcome that ends this client; <0 is fatal for the daemon. */
 enum conn_outcome {

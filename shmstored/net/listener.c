@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -56,19 +57,14 @@ static struct crowd_user **find(struct crowd *c, uid_t uid)
 	return at;
 }
 
-/* Places that only administrators get, so that they can look when others have filled the rest. */
-static uint32_t kept_back(const struct crowd_limits *limits)
-{
-	uint32_t n = limits->all / 16;
-
-	return limits->admin ? 0 : n > 16 ? 16 : n;
-}
-
 static enum crowd_verdict judge(struct crowd *c, uid_t uid, const struct crowd_limits *limits)
 {
 	struct crowd_user **at = find(c, uid), *u = *at;
+	/* Places that only administrators get, so that they can look when others have filled the
+	 * rest. */
+	uint32_t kept_back = limits->admin ? 0 : MIN(limits->all / 16, 16);
 
-	if (c->n >= limits->all - kept_back(limits))
+	if (c->n >= limits->all - kept_back)
 		return CROWD_FULL;
 	if (u && u->n >= limits->user)
 		return CROWD_USER_FULL;
@@ -289,18 +285,11 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* The daemon asks it of each client. Here of ourselves, who listen. */
-static bool may_know_peers(int fd)
-{
-	struct ucred cred;
-	socklen_t size = sizeof(cred);
-
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) == 0;
-}
-
 int listener_new(struct host *h, struct listener **ret)
 {
 	struct listener *l = calloc(1, sizeof(*l));
+	socklen_t size = sizeof(struct ucred);
+	struct ucred own;
 	int r;
 
 	if (!l)
@@ -313,7 +302,8 @@ int listener_new(struct host *h, struct listener **ret)
 	l->ticked_ns = loop_now(h->loop);
 	r = socket_open(&l->socket, h->config->socket, h->config->socket_mode,
 			h->config->socket_group);
-	if (r == 0 && !may_know_peers(l->socket.fd)) {
+	/* It is asked of each client. Here of ourselves, who listen. */
+	if (r == 0 && getsockopt(l->socket.fd, SOL_SOCKET, SO_PEERCRED, &own, &size) < 0) {
 		r = -EPERM;
 		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->socket, .error = r),
 			"nobody can be served: who a client is cannot be told");

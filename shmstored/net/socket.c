@@ -116,27 +116,17 @@ static int look_for_another(const struct sockaddr_un *a, int type, const char **
 	return r == -ECONNREFUSED || r == -ENOENT ? 0 : -EADDRINUSE;
 }
 
-static int find_group(const char *name, gid_t *ret)
-{
-	char buf[4096];
-	struct group g, *found;
-
-	if (getgrnam_r(name, &g, buf, sizeof(buf), &found) != 0 || !found)
-		return -EINVAL;
-	*ret = g.gr_gid;
-	return 0;
-}
-
 /* Binds and listens under a name beside path, with the rights that it shall
  * have, and gives it its name. */
 static int make(struct socket *s, const struct sockaddr_un *a, const char *path, uint32_t mode,
 		const char *group, const char **ret_what)
 {
+	struct group entry, *found = NULL;
+	char buf[4096];
 	struct stat st;
-	gid_t gid = (gid_t)-1;
 
 	*ret_what = "there is no such group";
-	if (group && find_group(group, &gid) < 0)
+	if (group && (getgrnam_r(group, &entry, buf, sizeof(buf), &found) != 0 || !found))
 		return -EINVAL;
 	s->fd = socket(AF_UNIX, s->type | SOCK_CLOEXEC, 0);
 	if (s->fd < 0)
@@ -148,7 +138,7 @@ static int make(struct socket *s, const struct sockaddr_un *a, const char *path,
 		return failed("fchmod() of it failed", ret_what);
 	if (bind(s->fd, (const struct sockaddr *)a, sizeof(*a)) < 0)
 		return failed("bind() failed; --socket names another place", ret_what);
-	if (lchown(a->sun_path, (uid_t)-1, gid) < 0)
+	if (lchown(a->sun_path, (uid_t)-1, found ? found->gr_gid : (gid_t)-1) < 0)
 		return failed("lchown() to that group failed", ret_what);
 	if (chmod(a->sun_path, mode) < 0)
 		return failed("chmod() to that mode failed", ret_what);

@@ -44,20 +44,6 @@ void history_add(struct history *h, const struct history_sample *s);
 /* Of r->n samples, oldest first. NULL: there are fewer. */
 const struct history_sample *history_at(const struct history_ring *r, size_t i);
 
-struct accountquota;
-struct arbhost;
-struct config_partition;
-struct finder;
-struct host;
-struct json_object;
-struct member;
-struct quota;
-struct reap;
-struct stages;
-struct surveying;
-struct tierkeeper;
-struct tierscrub;
-
 /* The fast tick: statfs, and the sums of the members' ledgers. Bytes unless n_. */
 struct account_tick {
 	int64_t time_ns; /* CLOCK_REALTIME */
@@ -206,7 +192,6 @@ int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid);
  * pages, connections, events and surveys of its account. Loop's thread only. Nothing of it
  * blocks, but for one fstatvfs().
  */
-struct conn;
 
 /* a->host, a->config, a->path and a->fd are set; no member is there yet. Makes a->quota with the
  * configured limits. 0, -errno. */
@@ -270,13 +255,8 @@ struct accountquota {
 /* The partition's limits and watermarks, where they changed or its size did. */
 int accountquota_apply_partition(struct accountquota *k);
 
-/* Has a part that puts could wait for no room on its disk? */
-bool accountquota_disk_full(const struct account *a);
 /* As quota_request(), of a registered member. */
 int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret);
-/* A request that waited has ended. */
-void accountquota_answer(struct member *m, uint64_t serial, int error,
-			 const struct quota_answer *a);
 /* REFUSED, with a sentence that says which limit, how much of it is used, and who
  * can help. As conn_send(). */
 int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,

@@ -13,6 +13,7 @@
  */
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
@@ -71,7 +72,13 @@ static void member_share(UNUSED void *arg, struct quota_store *s, struct quota_s
 static void answer(UNUSED void *arg, struct quota_store *s, uint64_t serial, int error,
 		   const struct quota_answer *a)
 {
-	accountquota_answer(quota_user(s), serial, error, a);
+	const struct member *m = quota_user(s);
+	struct wire_granted granted = {.granted = a->granted, .bytes = a->bytes};
+
+	if (m->conn && error)
+		accountquota_refuse(m->account, m->conn, serial, error, a);
+	else if (m->conn)
+		conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0);
 }
 
 static void ask(UNUSED void *arg, struct quota_store *s, uint64_t bytes)
@@ -136,7 +143,9 @@ static bool spill(void *arg, uint64_t bytes)
 
 static bool disk_full(void *arg)
 {
-	return accountquota_disk_full(((const struct accountquota *)arg)->account);
+	const struct account *a = ((const struct accountquota *)arg)->account;
+
+	return PART_ANY(a, disk_full, a);
 }
 
 static uint64_t now(const struct accountquota *k)
@@ -164,7 +173,20 @@ static void arm(struct accountquota *k)
 	loop_timer(k->account->host->loop, &k->timer, deadline < soon ? deadline : soon, 0);
 }
 
-static void survey_done(struct account_wait *w, const struct survey *survey, int error);
+static void survey_done(struct account_wait *w, const struct survey *survey, int error)
+{
+	struct accountquota *k = CONTAINER_OF(w, accountquota, survey);
+
+	w->not_before_ns = now(k) + (survey ? SURVEY_REST * survey->cost_ns : 0);
+	if (error == -ECANCELED)
+		return;
+	if (k->look_again) {
+		k->look_again = false;
+		(void)account_survey(k->account, w);
+	} else {
+		quota_looked(k->account->quota, now(k));
+	}
+}
 
 int accountquota_open(struct account *a)
 {
@@ -264,21 +286,6 @@ void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char
 
 /* ---- surveys ---- */
 
-static void survey_done(struct account_wait *w, const struct survey *survey, int error)
-{
-	struct accountquota *k = CONTAINER_OF(w, accountquota, survey);
-
-	w->not_before_ns = now(k) + (survey ? SURVEY_REST * survey->cost_ns : 0);
-	if (error == -ECANCELED)
-		return;
-	if (k->look_again) {
-		k->look_again = false;
-		(void)account_survey(k->account, w);
-	} else {
-		quota_looked(k->account->quota, now(k));
-	}
-}
-
 void accountquota_surveyed(struct account *a, const struct survey *survey)
 {
 	struct survey_label *labels = NULL;
@@ -368,7 +375,10 @@ static bool anybody_ended(struct account *a)
 	bool any = false;
 
 	for (struct member *m = a->members; m; m = m->next) {
-		if (m->quota && member_process_ended(m)) {
+		struct pollfd p = {.fd = m->pidfd, .events = POLLIN};
+
+		/* The lock tells what becomes of the store. */
+		if (m->quota && m->pidfd >= 0 && poll(&p, 1, 0) == 1) {
 			reaper_look(a, m->path);
 			any = true;
 		}

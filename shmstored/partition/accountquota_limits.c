@@ -17,6 +17,7 @@
 
 #include "account.h"
 #include "amount.h"
+#include "cleanup.h"
 #include "config.h"
 #include "conn.h"
 #include "host.h"
@@ -266,40 +267,32 @@ static void tell(const struct change *c)
 	events_emit(c->account->host->events, EVENT_LIMIT_SET, key, o);
 }
 
-static int set(struct host *h, char *text, const struct reason *why)
+int accountquota_set(struct host *h, const char *assignment, char *ret_reason, size_t size)
 {
+	const struct reason why = {ret_reason, size};
+	_free_ char *own = strdup(assignment);
+	char *text = own, *value;
 	struct change c = {0};
-	char *value;
-	int r = parse_partition(h, &text, &c, why);
+	int r = own ? parse_partition(h, &text, &c, &why) : fail(&why, -ENOMEM, "out of memory");
 
 	if (r < 0)
 		return r;
 	value = strchr(text, '=');
 	*value++ = '\0';
-	r = parse_key(text, &c, why);
+	r = parse_key(text, &c, &why);
 	if (r == 0)
-		r = parse_value(value, &c, why);
+		r = parse_value(value, &c, &why);
 	if (r < 0)
 		return r;
 	r = carry_out(&c);
 	if (r == -EINVAL)
-		return fail(why, r,
+		return fail(&why, r,
 			    "a soft limit above the hard one asks for nothing; set the other one "
 			    "first");
 	if (r < 0)
-		return fail(why, r, "out of memory");
+		return fail(&why, r, "out of memory");
 	tell(&c);
 	return 0;
-}
-
-int accountquota_set(struct host *h, const char *assignment, char *ret_reason, size_t size)
-{
-	struct reason why = {ret_reason, size};
-	char *text = strdup(assignment);
-	int r = text ? set(h, text, &why) : fail(&why, -ENOMEM, "out of memory");
-
-	free(text);
-	return r;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -321,11 +314,6 @@ static void say_whose(const struct account *a, const struct quota_answer *why, c
 	}
 }
 
-bool accountquota_disk_full(const struct account *a)
-{
-	return PART_ANY(a, disk_full, a);
-}
-
 static int say_no_disk(const struct account *a, struct conn *c, uint64_t serial,
 		       const struct quota_answer *why)
 {
@@ -334,7 +322,7 @@ static int say_no_disk(const struct account *a, struct conn *c, uint64_t serial,
 				 " bytes are used or granted), and %s: it was not waited for "
 				 "longer; delete objects, or make room on the disk",
 				 a->path, why->used, why->hard,
-				 accountquota_disk_full(a) ? "the disk tier is full"
+				 PART_ANY(a, disk_full, a) ? "the disk tier is full"
 							   : "queue-grace is over");
 }
 
@@ -373,14 +361,4 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 				 "ask whoever runs shmstored here for a higher limit",
 				 how, whose, sizetext(why->used).text, sizetext(why->hard).text,
 				 why->used, why->hard);
-}
-
-void accountquota_answer(struct member *m, uint64_t serial, int error, const struct quota_answer *a)
-{
-	struct wire_granted granted = {.granted = a->granted, .bytes = a->bytes};
-
-	if (m->conn && error)
-		accountquota_refuse(m->account, m->conn, serial, error, a);
-	else if (m->conn)
-		conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0);
 }

@@ -60,28 +60,16 @@ static int add(acl_t *to, acl_tag_t tag, const void *id, bool readable)
 	return readable ? acl_add_perm(rights, ACL_READ) : 0;
 }
 
-static int add_owner(acl_t *to, acl_entry_t owner)
-{
-	acl_entry_t e;
-
-	return acl_create_entry(to, &e) < 0 ? -1 : acl_copy_entry(e, owner);
-}
-
-static int add_named(acl_t *to, acl_entry_t entry, acl_tag_t tag)
-{
-	void *id = acl_get_qualifier(entry);
-	int r = id ? add(to, tag, id, true) : -1;
-
-	acl_free(id);
-	return r;
-}
-
 /* One entry of the list as it shall be. */
 static int keep(acl_t *to, acl_entry_t e, acl_tag_t tag, uid_t uid, bool masked_in)
 {
+	acl_entry_t owner;
+	void *id;
+	int r;
+
 	switch (tag) {
 	case ACL_USER_OBJ:
-		return add_owner(to, e);
+		return acl_create_entry(to, &owner) < 0 ? -1 : acl_copy_entry(owner, e);
 	case ACL_GROUP_OBJ:
 		return add(to, tag, NULL, masked_in && may_read(e));
 	case ACL_OTHER:
@@ -90,7 +78,10 @@ static int keep(acl_t *to, acl_entry_t e, acl_tag_t tag, uid_t uid, bool masked_
 	case ACL_GROUP:
 		if (!masked_in || !may_read(e) || (tag == ACL_USER && is_user(e, uid)))
 			return 0;
-		return add_named(to, e, tag);
+		id = acl_get_qualifier(e);
+		r = id ? add(to, tag, id, true) : -1;
+		acl_free(id);
+		return r;
 	default: /* the mask: ours is added at the end */
 		return 0;
 	}

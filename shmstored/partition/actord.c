@@ -9,38 +9,15 @@
 #include "policy.h"
 #include "wire.h"
 
-static int open_none(UNUSED struct host *h)
-{
-	return 0;
-}
-
-static void close_none(UNUSED struct host *h)
-{
-}
-
 static void leaving(UNUSED const struct host *h, UNUSED pid_t pid, UNUSED struct actord_want want,
 		    struct actord_leaving *ret)
 {
 	*ret = (struct actord_leaving){.level = POLICYLEVEL_ALWAYS};
 }
 
-static void evacuate(UNUSED const struct host *h, UNUSED pid_t pid, UNUSED struct actord_want want)
-{
-}
-
 static struct conn *place_next(UNUSED const struct host *h, UNUSED const struct conn *after)
 {
 	return NULL;
-}
-
-static struct conn *stuck(UNUSED const struct host *h, UNUSED uint64_t ms,
-			  UNUSED const struct conn *after)
-{
-	return NULL;
-}
-
-static void profiled(UNUSED const struct host *h, UNUSED uint32_t uid, UNUSED bool anew)
-{
 }
 
 static int request(struct conn *c, UNUSED uint16_t type, uint64_t serial, UNUSED const void *body,
@@ -52,18 +29,5 @@ static int request(struct conn *c, UNUSED uint16_t type, uint64_t serial, UNUSED
 			   "shmstore-actord(8)");
 }
 
-static bool cancel(UNUSED struct conn *c, UNUSED uint64_t serial)
-{
-	return false;
-}
-
-const struct actord actord_none = {.program = "shmstored",
-				   .open = open_none,
-				   .close = close_none,
-				   .leaving = leaving,
-				   .evacuate = evacuate,
-				   .place_next = place_next,
-				   .stuck = stuck,
-				   .profiled = profiled,
-				   .request = request,
-				   .cancel = cancel};
+const struct actord actord_none = {
+	.program = "shmstored", .leaving = leaving, .place_next = place_next, .request = request};

@@ -13,7 +13,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct conn;
 struct host;
 struct json_object;
 struct metric_out;
@@ -36,6 +35,7 @@ struct actord_leaving {
 	int level;
 };
 
+/* Functions may be NULL, but for leaving, place_next and request: there is nothing to do. */
 struct actord {
 	/* Which program it is: "shmstored", "shmstore-actord". */
 	const char *program;

@@ -134,22 +134,17 @@ static void came(struct finder *f, const char *text)
 	f->n_names++;
 }
 
-static void went(struct finder *f, const char *text)
+static void take(struct finder *f, const struct inotify_event *e)
 {
 	char path[PATH_MAX];
 
-	if (path_of(f, text, path) && member_find(f->account, path))
-		reaper_look(f->account, path);
-}
-
-static void take(struct finder *f, const struct inotify_event *e)
-{
 	if (!(e->mask & IN_ISDIR) || e->len == 0)
 		return; /* IN_Q_OVERFLOW too: the survey finds what was missed */
 	if (e->mask & (IN_CREATE | IN_MOVED_TO))
 		came(f, e->name);
-	else if (e->mask & (IN_DELETE | IN_MOVED_FROM))
-		went(f, e->name);
+	else if (e->mask & (IN_DELETE | IN_MOVED_FROM) && path_of(f, e->name, path) &&
+		 member_find(f->account, path))
+		reaper_look(f->account, path);
 }
 
 static void read_events(struct finder *f)

@@ -94,13 +94,6 @@ bool member_is_taken_over(const struct member *m)
 	return start_time != m->start_time || created_ns != m->created_ns;
 }
 
-bool member_process_ended(const struct member *m)
-{
-	struct pollfd p = {.fd = m->pidfd, .events = POLLIN};
-
-	return m->pidfd >= 0 && poll(&p, 1, 0) == 1;
-}
-
 enum member_state member_state(const struct member *m)
 {
 	enum member_state state = MEMBER_CLOSED;
@@ -194,13 +187,6 @@ static int add(struct account *a, struct member *m)
 	DL_PREPEND(a->members, m);
 	a->n_members++;
 	return 0;
-}
-
-static void drop(struct account *a, struct member *m)
-{
-	HASH_DEL(a->by_path, m);
-	DL_DELETE(a->members, m);
-	a->n_members--;
 }
 
 struct member *member_find(struct account *a, const char *path)
@@ -328,9 +314,7 @@ int member_get(struct account *a, const char *path, uid_t uid_wanted, struct mem
 
 static void on_conn_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct member *m = CONTAINER_OF(e, member, end);
-
-	member_disconnected(m);
+	member_disconnected(CONTAINER_OF(e, member, end));
 }
 
 void member_connect(struct member *m, struct conn *c, pid_t pid)
@@ -372,12 +356,6 @@ void member_disconnected(struct member *m)
 	m->ending = true;
 	reaper_look(m->account, m->path);
 	disconnect(m);
-}
-
-void member_leaves(struct member *m)
-{
-	m->leaves = true;
-	member_disconnected(m);
 }
 
 /* ---- its page -------------------------------------------------------------------------------- */
@@ -431,7 +409,9 @@ void member_gone(struct member *m, const char *why)
 	disconnect(m);
 	member_refresh(m);
 	account_add_totals(&a->gone, &m->last);
-	drop(a, m);
+	HASH_DEL(a->by_path, m);
+	DL_DELETE(a->members, m);
+	a->n_members--;
 	accountquota_remove(m);
 	if (!a->closing) {
 		fields = describe(m);

@@ -20,12 +20,6 @@
 #include "pagewords.h"
 #include "wire.h"
 
-struct account;
-struct arbguest;
-struct quota_store;
-struct stages_session;
-struct survey_store;
-
 struct member {
 	struct account *account;
 	struct member *next, *prev;
@@ -83,11 +77,7 @@ enum member_state {
 	MEMBER_DEAD,  /* its lock is free: what it left is to be reaped */
 	MEMBER_CLOSED /* it is no longer there, or another owner's by now */
 };
-/* Has its process ended, by its pidfd? What becomes of the store is the lock's to say. */
-bool member_process_ended(const struct member *m);
 enum member_state member_state(const struct member *m);
-/* It says that it closes. Its connection may be used on, but is no store's any more. */
-void member_leaves(struct member *m);
 /* The page is the next owner's by now; the look that finds it out is on its way. */
 bool member_is_taken_over(const struct member *m);
 /* Its connection ended: it goes where its owner died, and stays where that

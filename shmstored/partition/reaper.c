@@ -189,15 +189,6 @@ static void tell(struct reap *r)
 	}
 }
 
-/* When a lease ends, on our clock. The leases' one goes on while the host sleeps: then we are late
- * by that, until the next survey. */
-static uint64_t monotonic_of(uint64_t boot_ms)
-{
-	uint64_t now_ms = clock_ns(CLOCK_BOOTTIME) / MS;
-
-	return loop_clock() + (boot_ms > now_ms ? boot_ms - now_ms : 0) * MS + MS;
-}
-
 static void retry(struct reap *r)
 {
 	if (r->waited_ms >= RETRY_MS_LAST) {
@@ -218,6 +209,7 @@ static void done(struct scanner_job *job)
 	struct reap *r = CONTAINER_OF(job, reap, job);
 	struct account *a = r->account;
 	struct member *m;
+	uint64_t boot_ms;
 
 	r->running = false;
 	if (r->over || r->account->closing) {
@@ -241,7 +233,11 @@ static void done(struct scanner_job *job)
 			over(r);
 			return;
 		}
-		sleep_until(r, monotonic_of(r->expiry_ms));
+		/* The leases' clock goes on while the host sleeps: then we are late by that, until
+		 * the next survey. */
+		boot_ms = clock_ns(CLOCK_BOOTTIME) / MS;
+		sleep_until(r, loop_clock() + MS +
+				       (r->expiry_ms > boot_ms ? r->expiry_ms - boot_ms : 0) * MS);
 		PART_EACH(a, reaped, a);
 		return;
 	case -EBUSY: /* somebody has opened it anew, or its owner is still dying */

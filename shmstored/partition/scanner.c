@@ -91,28 +91,6 @@ static void take_rank(enum scanner_worker kind)
 	}
 }
 
-/* The loop waits for its end now: at the rank of what nobody waits for its last steps would
- * take seconds on a busy host. */
-static void raise_rank(struct worker *w)
-{
-	pid_t tid = atomic_load_explicit(&w->tid, memory_order_relaxed);
-
-	if (!tid)
-		return;
-	sched_setscheduler(tid, SCHED_OTHER, &(struct sched_param){0});
-	setpriority(PRIO_PROCESS, (id_t)tid, 0);
-}
-
-static void tell_loop(struct scanner *s)
-{
-	uint64_t one = 1;
-	ssize_t n;
-
-	do
-		n = write(s->event_fd, &one, sizeof(one));
-	while (n < 0 && errno == EINTR);
-}
-
 /* How long this thread was ready and had no processor, ever. 0 where the
  * kernel does not count it. */
 static uint64_t waited(void)
@@ -169,7 +147,7 @@ static void *work(void *arg)
 		w->busy_ns += busy_ns;
 		job->busy_ns = w->busy_ns - job->busy_ns;
 		DL_APPEND(s->finished, job);
-		tell_loop(s);
+		(void)eventfd_write(s->event_fd, 1); /* it never blocks */
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -270,9 +248,16 @@ struct scanner *scanner_free(struct scanner *s)
 		pthread_cond_signal(&s->workers[i].wake);
 	pthread_mutex_unlock(&s->lock);
 	for (int i = 0; i < SCANNER_WORKERS; i++) {
+		pid_t tid = atomic_load_explicit(&s->workers[i].tid, memory_order_relaxed);
+
 		if (!s->workers[i].started)
 			continue;
-		raise_rank(&s->workers[i]);
+		/* The loop waits for its end now: at the rank of what nobody waits for its last
+		 * steps would take seconds on a busy host. */
+		if (tid) {
+			sched_setscheduler(tid, SCHED_OTHER, &(struct sched_param){0});
+			setpriority(PRIO_PROCESS, (id_t)tid, 0);
+		}
 		pthread_join(s->workers[i].thread, NULL);
 		while ((job = take(&s->workers[i].todo)) != NULL)
 			DL_APPEND(s->finished, job);

@@ -250,17 +250,6 @@ static void run(struct scanner_job *job)
 
 /* ---- what follows from a survey -------------------------------------------------------------- */
 
-static struct json_object *describe_ghost(const struct account *a, const struct survey_holder *h,
-					  uint64_t now_ns)
-{
-	struct json_object *o = account_json(a);
-
-	fields_of(o, h, SAME(pid), SAME(uid), SAME(command), SAME(inode), SAME(bytes), SAME(path),
-		  SAME(key));
-	jsonmake_seconds(o, "age_seconds", (int64_t)(now_ns - h->since_ns));
-	return o;
-}
-
 /* The hold in the survey before. NULL: it is new, or was not among the largest. */
 static const struct survey_holder *seen_before(const struct survey *old,
 					       const struct survey_holder *h)
@@ -283,6 +272,7 @@ static void age_holders(struct account *a, struct survey *s)
 	for (size_t i = 0; i < s->n_holders; i++) {
 		struct survey_holder *h = &s->holders[i];
 		const struct survey_holder *before = seen_before(a->survey, h);
+		struct json_object *o;
 		char key[64];
 
 		h->since_ns = before ? before->since_ns : now_ns;
@@ -292,7 +282,11 @@ static void age_holders(struct account *a, struct survey *s)
 			continue;
 		h->told_old = true;
 		snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)h->id, h->pid);
-		events_emit(a->host->events, EVENT_GHOST_OLD, key, describe_ghost(a, h, now_ns));
+		o = account_json(a);
+		fields_of(o, h, SAME(pid), SAME(uid), SAME(command), SAME(inode), SAME(bytes),
+			  SAME(path), SAME(key));
+		jsonmake_seconds(o, "age_seconds", (int64_t)(now_ns - h->since_ns));
+		events_emit(a->host->events, EVENT_GHOST_OLD, key, o);
 	}
 }
 
@@ -499,19 +493,13 @@ void surveyor_close(struct account *a)
 	replace(a, NULL);
 }
 
-/* The idle one got no processor for so long that the books are getting old. */
-static bool is_starved(const struct account *a, uint64_t now_ns)
+void surveyor_tick(struct account *a, uint64_t now_ns)
 {
 	const struct surveying *s = a->running;
 	uint64_t allowed_ns =
 		a->config->survey_interval_ns + (a->survey ? SHARE * a->survey->cost_ns : 0);
-
-	return s && s->job.worker == SCANNER_IDLE && now_ns > s->began_ns + allowed_ns;
-}
-
-void surveyor_tick(struct account *a, uint64_t now_ns)
-{
-	bool starved = is_starved(a, now_ns);
+	/* The idle one got no processor for so long that the books are getting old. */
+	bool starved = s && s->job.worker == SCANNER_IDLE && now_ns > s->began_ns + allowed_ns;
 
 	if (starved)
 		give_up(a);

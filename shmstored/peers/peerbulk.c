@@ -46,16 +46,6 @@ int peer_send_bulk(struct peer *p, uint16_t type, const void *meta, size_t n_met
 	return 0;
 }
 
-static void announce(struct peer *l, struct peerlink_out *o)
-{
-	struct peerlink_bulk b = {
-		.id = o->id, .size = o->size, .type = o->type, .n_meta = (uint32_t)o->n_meta};
-
-	o->told = true;
-	o->begun_ms = loop_clock_ms();
-	peer_send(l, PEERS_BULK, (struct iovec[]){{&b, sizeof(b)}, {o->meta, o->n_meta}}, 2);
-}
-
 void peerbulk_pump(struct peer *l)
 {
 	static char data[CHUNK]; /* the loop's thread only */
@@ -63,8 +53,17 @@ void peerbulk_pump(struct peer *l)
 
 	if (!o)
 		return;
-	if (!o->told)
-		announce(l, o);
+	if (!o->told) {
+		struct peerlink_bulk b = {.id = o->id,
+					  .size = o->size,
+					  .type = o->type,
+					  .n_meta = (uint32_t)o->n_meta};
+
+		o->told = true;
+		o->begun_ms = loop_clock_ms();
+		peer_send(l, PEERS_BULK, (struct iovec[]){{&b, sizeof(b)}, {o->meta, o->n_meta}},
+			  2);
+	}
 	while (o->at < o->size && !l->broken && l->out_used - l->out_at < WAITING) {
 		struct peerlink_chunk c = {.id = o->id};
 		size_t want = o->size - o->at < CHUNK ? (size_t)(o->size - o->at) : CHUNK;
@@ -97,11 +96,6 @@ static bool take_answer(struct peer *l, const char *body, size_t n)
 	finish(l, l->bulks, a.result);
 	peerbulk_pump(l);
 	return true;
-}
-
-bool peerbulk_late(const struct peer *l, uint64_t now_ms)
-{
-	return l->bulks && l->bulks->told && now_ms > l->bulks->begun_ms + PEERS_BULK_MS;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */

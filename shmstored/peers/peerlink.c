@@ -200,12 +200,6 @@ static ssize_t peerstream_receive(struct peerstream *s, void *data, size_t n)
 	return r >= 0 ? r : again(r) ? -EAGAIN : -EIO;
 }
 
-/* Are there bytes that were taken off the socket and not received? */
-static bool peerstream_pending(const struct peerstream *s)
-{
-	return s->tls && gnutls_record_check_pending(s->tls) > 0;
-}
-
 /* Bytes, maybe fewer; -EAGAIN: call again with the same data; -EIO. */
 static ssize_t peerstream_send(struct peerstream *s, const void *data, size_t n)
 {
@@ -447,19 +441,12 @@ static const char *take(struct peer *l)
 		l->in_used += (size_t)n;
 		taken += (size_t)n;
 		why = parse(l);
-		if (taken >= PIECE && !peerstream_pending(&l->stream))
+		/* Bytes that were taken off the socket wake nobody: they are received now. */
+		if (taken >= PIECE &&
+		    !(l->stream.tls && gnutls_record_check_pending(l->stream.tls) > 0))
 			break;
 	}
 	return why;
-}
-
-static void say_hello(struct peer *l)
-{
-	struct peerlink_hello h = {
-		.magic = PEERLINK_MAGIC, .version = PEERLINK_VERSION, .uid = (uint32_t)geteuid()};
-
-	strncpy(h.name, peers_own_name(l->of), sizeof(h.name) - 1);
-	peer_send(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
 }
 
 static const char *connected(struct peer *l)
@@ -489,12 +476,17 @@ static const char *go_on(struct peer *l, short *ret_events)
 			return why;
 	}
 	if (!l->shaken) {
+		struct peerlink_hello h = {.magic = PEERLINK_MAGIC,
+					   .version = PEERLINK_VERSION,
+					   .uid = (uint32_t)geteuid()};
+
 		r = peerstream_shake(&l->stream, &write);
 		*ret_events = write ? POLLOUT : POLLIN;
 		if (r < 0)
 			return r == -EAGAIN ? NULL : "it has not the same secret (secret-file)";
 		l->shaken = true;
-		say_hello(l);
+		strncpy(h.name, peers_own_name(l->of), sizeof(h.name) - 1);
+		peer_send(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
 		*ret_events = POLLIN;
 	}
 	return take(l);
@@ -533,7 +525,7 @@ void peerlink_tick(struct peer *l, uint64_t now_ms, uint64_t timeout_ms)
 		return;
 	if (now_ms > l->heard_ms + timeout_ms || (!l->up && now_ms > l->began_ms + timeout_ms))
 		peerlink_drop(l, "it is silent");
-	else if (peerbulk_late(l, now_ms))
+	else if (l->bulks && l->bulks->told && now_ms > l->bulks->begun_ms + PEERS_BULK_MS)
 		peerlink_drop(l, "it does not answer what it was sent");
 	else if (l->up &&
 		 now_ms >= l->said_ms + (timeout_ms / 4 < SAY_MS ? timeout_ms / 4 : SAY_MS))

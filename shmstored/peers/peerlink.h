@@ -48,8 +48,6 @@ struct peerstream {
 #define PEERLINK_VERSION 1u
 #define PEERLINK_ANYBODY UINT32_MAX /* uid: the other end proved the secret, and says who it is */
 
-struct peers_address;
-
 struct peerlink_header {
 	uint32_t size; /* with this header */
 	uint16_t type, reserved;
@@ -151,7 +149,5 @@ void peerbulk_pump(struct peer *l);
 bool peerbulk_message(struct peer *l, uint16_t type, const char *body, size_t n);
 /* The connection ends. */
 void peerbulk_end(struct peer *l);
-/* Is one under way for longer than it may? */
-bool peerbulk_late(const struct peer *l, uint64_t now_ms);
 
 #endif

@@ -402,15 +402,6 @@ static void on_tick(struct loop_op *op, int result, UNUSED unsigned flags)
 
 /* ---- its life -------------------------------------------------------------------------------- */
 
-static int set_name(struct peers *p, const char *configured)
-{
-	if (configured)
-		snprintf(p->name, sizeof(p->name), "%s", configured);
-	else if (gethostname(p->name, sizeof(p->name) - 1) < 0)
-		return -errno;
-	return is_name(p->name) ? 0 : -EINVAL;
-}
-
 static int listen_tcp(struct peers *p, const char *text)
 {
 	struct sockaddr_storage a;
@@ -467,7 +458,11 @@ static int begin(struct peers *p, const struct config_peers *c, const char **ret
 	int r;
 
 	*ret_why = "its name is 1 to 63 printable characters, no blank, no comma";
-	r = set_name(p, c->name);
+	if (c->name)
+		snprintf(p->name, sizeof(p->name), "%s", c->name);
+	else if (gethostname(p->name, sizeof(p->name) - 1) < 0)
+		return -errno;
+	r = is_name(p->name) ? 0 : -EINVAL;
 	if (r == 0 && c->secret_file) {
 		r = peersecret_read(c->secret_file, &p->secret, ret_why);
 		p->has_secret = r == 0;

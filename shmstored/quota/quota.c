@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota.c: the calls of quota.h, put together of quota_group.c, _credit.c, _base.c, _queue.c,
- * and _tell.c (quota_core.h says which is what).
+ * quota.c: the calls of quota.h, put together of what quota_core.h lists.
  *
  * One thread. Of a page, the daemon's half is written here, but for asked_n and asked_bytes.
  */

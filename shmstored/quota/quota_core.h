@@ -167,8 +167,8 @@ void quota_credit_read_all(struct quota *q, struct quota_group *g);
 uint64_t quota_credit_unspent(const struct quota_store *s);
 /* The bytes that it lacks of so many; 0: it is enough. */
 uint64_t quota_credit_lack(const struct quota_store *s, uint64_t need);
-/* The part of that credit that may go to others. */
-uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s);
+/* The part of that credit that may go to others; all: also what the store is about to use. */
+uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s, bool all);
 /* n more; need of what it then has is pledged. */
 void quota_credit_grant(struct quota *q, struct quota_store *s, uint64_t n, uint64_t need);
 /* Takes up to n unspent bytes; returns how many it were. */

@@ -35,17 +35,6 @@ static void lie(struct quota *q, struct quota_store *s, const char *what)
 	atomic_store_explicit(&s->credit->granted, 0, memory_order_seq_cst);
 }
 
-/* The least hard limit that covers it; QUOTA_MAX: there is none. */
-static uint64_t least_limit(const struct quota_store *s)
-{
-	uint64_t least = QUOTA_MAX;
-
-	QUOTA_EACH_SHARED(g, s)
-		if (g->hard && g->hard < least)
-			least = g->hard;
-	return least;
-}
-
 /* Its part of the groups' sums becomes what is known now. */
 static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint64_t last)
 {
@@ -73,8 +62,12 @@ static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint6
  */
 static void believe(const struct quota *q, struct quota_store *s, uint64_t flight)
 {
-	uint64_t most = least_limit(s) + INHERIT_MOST * q->config.credit;
+	uint64_t most = QUOTA_MAX;
 
+	QUOTA_EACH_SHARED(g, s)
+		if (g->hard && g->hard < most)
+			most = g->hard;
+	most += INHERIT_MOST * q->config.credit;
 	s->doubt = flight > most ? flight - most : 0;
 }
 
@@ -145,11 +138,12 @@ uint64_t quota_credit_lack(const struct quota_store *s, uint64_t need)
 	return s->limited && unspent < need ? need - unspent : 0;
 }
 
-uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s)
+uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s, bool all)
 {
 	uint64_t unspent = quota_credit_unspent(s);
-	uint64_t pledged =
-		s->pledge > s->charged && q->now_ns < s->pledge_ns ? s->pledge - s->charged : 0;
+	uint64_t pledged = !all && s->pledge > s->charged && q->now_ns < s->pledge_ns
+				   ? s->pledge - s->charged
+				   : 0;
 
 	return unspent > pledged ? unspent - pledged : 0;
 }

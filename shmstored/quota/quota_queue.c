@@ -46,12 +46,6 @@ static uint32_t over(struct quota *q, const struct quota_store *s, uint64_t lack
 	return held;
 }
 
-/* Bytes that may be taken of a store; all: also those that it is about to use. */
-static uint64_t spare(const struct quota *q, const struct quota_store *s, bool all)
-{
-	return all ? quota_credit_unspent(s) : quota_credit_spare(q, s);
-}
-
 /* Returns the bytes that are still missing. */
 static uint64_t take(struct quota_store *s, uint64_t n, uint64_t missing)
 {
@@ -68,12 +62,12 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
 	struct quota_store *s;
 
 	QUOTA_EACH(t, g)
-		unspent += t == but ? 0 : spare(q, t, all);
+		unspent += t == but ? 0 : quota_credit_spare(q, t, all);
 	if (unspent < missing && !all)
 		return;
 	QUOTA_EACH(t, g) {
 		if (missing && !t->active && t != but)
-			missing = take(t, spare(q, t, all), missing);
+			missing = take(t, quota_credit_spare(q, t, all), missing);
 	}
 	/* Those at work in turn, from where the last one stopped: all stores
 	 * are in the partition's list. */
@@ -82,7 +76,7 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
 		s = s && s->links[WIRE_LIMIT_PARTITION].next ? s->links[WIRE_LIMIT_PARTITION].next
 							     : q->partition->stores;
 		if (s->groups[g->kind] == g && s != but)
-			missing = take(s, spare(q, s, all), missing);
+			missing = take(s, quota_credit_spare(q, s, all), missing);
 	}
 	q->victim = s;
 }
@@ -367,16 +361,10 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 
 /* ---- puts that wait by createqueue.h --------------------------------------------------------- */
 
-/* A request that is above its limit even where nothing else is used. */
-static bool is_beyond(const struct quota_want *want, const struct quota_answer *a)
-{
-	return a->hard && want->need > a->hard;
-}
-
 /* Of a put that was refused for so much: may it have room later? */
 static bool may_fit(const struct quota_want *want, int error, const struct quota_answer *a)
 {
-	return (error == -ENOSPC || error == -EDQUOT) && !is_beyond(want, a);
+	return (error == -ENOSPC || error == -EDQUOT) && !(a->hard && want->need > a->hard);
 }
 
 static enum createqueue_got attempt(void *arg, struct createqueue_request *r, bool fallback)

@@ -31,6 +31,7 @@
 #include "pressure.h"
 #include "process.h"
 #include "report.h"
+#include "socket.h"
 #include "stores.def"
 #include "sums.def"
 #include "tier.def"
@@ -124,12 +125,13 @@ struct metric_thing *metric_add(struct metric_out *o, const void *at, const char
 	return t;
 }
 
-/* The lines before a row's samples; and these, of the things, which are forgotten. */
+/* The lines before a row's samples. */
 static void metric_family(const struct metric_out *o, const struct field *row)
 {
 	metric_begin(o, row->metric, row->counter ? "counter" : "gauge", row->help);
 }
 
+/* The samples of the things, which are forgotten. */
 static void metric_samples(struct metric_out *o, const struct field *row)
 {
 	for (size_t i = 0; i < o->n_things; i++)
@@ -486,14 +488,10 @@ static void write_process(struct metric_out *o, int64_t started_ns)
 {
 	uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK), page = (uint64_t)sysconf(_SC_PAGESIZE),
 		 cpu;
-	FILE *f = fopen("/proc/self/stat", "re");
 	char text[PROCSTAT_MAX];
-	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
 
-	if (f)
-		fclose(f);
-	text[n] = '\0';
-	if (number(text, PROCSTAT_RESIDENT_PAGES) && ticks) {
+	if (process_read(getpid(), "stat", text, sizeof(text)) == 0 &&
+	    number(text, PROCSTAT_RESIDENT_PAGES) && ticks) {
 		cpu = number(text, PROCSTAT_USER_TICKS) + number(text, PROCSTAT_SYSTEM_TICKS);
 		write_hundredths(o, "process_cpu_seconds", "Processor time, of user and system.",
 				 true, cpu * 100 / ticks);
@@ -510,13 +508,6 @@ static void write_process(struct metric_out *o, int64_t started_ns)
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
-
-static void scenes_deinit(struct writer *w)
-{
-	for (size_t i = 0; i < w->n_scenes; i++)
-		free(w->scenes[i].labels);
-	free(w->scenes);
-}
 
 static int scenes_init(struct writer *w)
 {
@@ -575,7 +566,9 @@ int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool op
 	r = scenes_init(&w);
 	if (r == 0)
 		write_all(&w, l);
-	scenes_deinit(&w);
+	for (size_t i = 0; i < w.n_scenes; i++)
+		free(w.scenes[i].labels);
+	free(w.scenes);
 	free(w.out.things);
 	if (w.out.failed || ferror(w.out.file))
 		r = -ENOMEM;

@@ -127,13 +127,6 @@ static void ledgers_part(const struct account_tick *before, const struct account
 	rate(o, "delete_per_s", elapsed_ns, before->delete_n, t->delete_n);
 }
 
-static void survey_part(const struct report_view *v, const struct survey *s, struct json_object *o)
-{
-	fields_add(o, of_survey, s);
-	jsonmake_seconds(o, "age_seconds", v->now_ns - s->time_ns);
-	fields_add(o, of_usage, &s->usage);
-}
-
 /*
  * A partition's disk tier: what lies there, and what the daemon does with it. Named
  * as in "shmstore-admin --json tier", where they are the same.
@@ -169,16 +162,20 @@ static void report_tier(const struct report_view *v, struct account *a, struct j
 static void report_status(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	const struct account_tick *t = &a->tick;
+	const struct survey *s = a->survey;
+	struct json_object *survey;
 
 	fields_add(o, of_space, t);
 	jsonmake_u64(o, "available", t->size > t->used ? t->size - t->used : 0);
 	ledgers_part(&a->before, t, jsonmake_child(o, "ledgers", jsonmake_new()));
 	jsonmake_flag(o, "surveying", a->running);
 	jsonmake_seconds(o, "survey_interval_seconds", (int64_t)a->config->survey_interval_ns);
-	if (a->survey)
-		survey_part(v, a->survey, jsonmake_child(o, "survey", jsonmake_new()));
-	else
-		jsonmake_null(o, "survey");
+	survey = jsonmake_child(o, "survey", s ? jsonmake_new() : NULL);
+	if (s) {
+		fields_add(survey, of_survey, s);
+		jsonmake_seconds(survey, "age_seconds", v->now_ns - s->time_ns);
+		fields_add(survey, of_usage, &s->usage);
+	}
 	report_tier(v, a, o);
 	report_arb_status(a, o);
 }

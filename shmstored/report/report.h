@@ -19,7 +19,6 @@
 #include "wire.h"
 
 struct host;
-struct json_object;
 struct lateness;
 
 #define REPORT_ALL         ((unsigned)-1)
@@ -153,7 +152,6 @@ struct web *web_free(struct web *w);
 
 /* From a request to its response: what is at which path, and who may see it.
  * Knows no sockets and no loop. */
-struct peeruid;
 
 struct web_context {
 	struct host *host;

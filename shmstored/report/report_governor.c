@@ -43,9 +43,8 @@ static void processes_part(const struct report_view *v, const struct pressure *p
 		if (!report_may_see(v, proc->uid))
 			continue;
 		item = jsonmake_append(list, jsonmake_new());
-		fields_of(item, proc, SAME(pid), SAME(uid));
+		fields_of(item, proc, SAME(pid), SAME(uid), PLACE("private"), NUMBER(descendants));
 		memjson_amount(item, "private", proc->private);
-		jsonmake_u64(item, "descendants", proc->mem ? procmem_n_children(proc->mem) : 0);
 	}
 }
 
@@ -206,7 +205,7 @@ static void amounts_part(struct json_object *o, const struct stage_amounts *a)
 
 static void ratio_part(struct json_object *o, const char *name, struct ratio r)
 {
-	jsonmake_i64(o, name, ratio_ppm(r));
+	jsonmake_i64(o, name, ratio_floor(r, 1000000)); /* in millionths */
 }
 
 static void stage_part(const struct config_stage *c, struct json_object *o)
@@ -235,15 +234,6 @@ static bool add_profile(uint32_t id, const struct stage_amounts *amounts, void *
 	jsonmake_u64(item, "profile", id);
 	amounts_part(item, amounts);
 	return ++l->n < STAGES_SHOWN;
-}
-
-/* The base, and those that were asked for last. */
-static void profiles_part(const struct stages *t, struct json_object *list)
-{
-	struct profile_list l = {.list = list};
-
-	add_profile(0, &t->base, &l);
-	stagebook_each(t->book, add_profile, &l);
 }
 
 static const char *state_of(const struct stages_session *s)
@@ -297,15 +287,19 @@ void report_stages(const struct report_view *v, struct account *a, struct json_o
 {
 	const struct config_stage *c = &a->host->config->stage;
 	const struct stages *t = a->stages;
-	struct json_object *list;
+	struct profile_list l = {.n = 0};
 	struct report_stages_sums sums;
+	struct json_object *list;
 
 	jsonmake_flag(o, "enabled", c->rules.enabled);
 	stage_part(c, jsonmake_child(o, "configured", jsonmake_new()));
 	amounts_part(jsonmake_child(o, "base", jsonmake_new()), &t->base);
 	report_stages_sums(t, &sums);
 	fields_add(o, of_stages, &sums);
-	profiles_part(t, jsonmake_child(o, "profiles", jsonmake_new_list()));
+	/* The base, and those that were asked for last. */
+	l.list = jsonmake_child(o, "profiles", jsonmake_new_list());
+	add_profile(0, &t->base, &l);
+	stagebook_each(t->book, add_profile, &l);
 	list = jsonmake_child(o, "sessions", jsonmake_new_list());
 	for (const struct stages_session *s = t->sessions; s; s = s->next)
 		session_part(v, s, list);

@@ -278,14 +278,6 @@ static void run(struct web *w)
 
 /* ---- libmicrohttpd's calls ------------------------------------------------------------------- */
 
-static void suspend(struct web *w, struct request *r)
-{
-	r->next = NULL;
-	*w->queue_end = r;
-	w->queue_end = &r->next;
-	MHD_suspend_connection(r->connection);
-}
-
 /* NULL: it came when there was no place. */
 static struct visitor *visitor_of(struct MHD_Connection *connection)
 {
@@ -342,7 +334,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 		return MHD_YES;
 	}
 	if (w->answered || w->pause_op.busy || (w->turn && w->turn != r)) {
-		suspend(w, r);
+		r->next = NULL;
+		*w->queue_end = r;
+		w->queue_end = &r->next;
+		MHD_suspend_connection(connection);
 		return MHD_YES;
 	}
 	w->answered = true;

@@ -176,14 +176,6 @@ static enum MHD_Result answer_metrics(const struct request *r)
 	return queue(r, MHD_HTTP_OK, response, open ? METRICS_TYPE_OPEN : METRICS_TYPE_PLAIN);
 }
 
-static enum MHD_Result answer_health(const struct request *r)
-{
-	bool well;
-	struct json_object *o = health_make(r->context->host, r->context->lateness, &well);
-
-	return queue_json(r, well ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, o);
-}
-
 /* ?since=: an event's number, or a time in seconds. False: it makes no sense. */
 static bool since_of(const struct request *r, enum wire_question what, uint64_t *ret)
 {
@@ -232,18 +224,14 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 			  report_make(h, what, a && partition ? a->path : NULL, asker(r), since));
 }
 
-static bool is_read(const char *method)
-{
-	return strcmp(method, MHD_HTTP_METHOD_GET) == 0 ||
-	       strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
-}
-
 bool web_has_body(struct MHD_Connection *connection, const char *method)
 {
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
 							 MHD_HTTP_HEADER_CONTENT_LENGTH);
 
-	return !is_read(method) || (length && strcmp(length, "0") != 0) ||
+	return (strcmp(method, MHD_HTTP_METHOD_GET) != 0 &&
+		strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) ||
+	       (length && strcmp(length, "0") != 0) ||
 	       MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
 					   MHD_HTTP_HEADER_TRANSFER_ENCODING);
 }
@@ -253,6 +241,8 @@ enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *c
 {
 	const struct request r = {.context = c, .connection = connection};
 	static const char api[] = "/api/v1/";
+	struct json_object *health;
+	bool well;
 
 	if (!host_is_ours(&r, version))
 		return refuse(
@@ -269,8 +259,10 @@ enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *c
 		return answer_page(&r);
 	if (strcmp(url, "/metrics") == 0)
 		return answer_metrics(&r);
-	if (strcmp(url, "/healthz") == 0)
-		return answer_health(&r);
+	if (strcmp(url, "/healthz") == 0) {
+		health = health_make(c->host, c->lateness, &well);
+		return queue_json(&r, well ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, health);
+	}
 	if (strncmp(url, api, sizeof(api) - 1) == 0)
 		return answer_api(&r, url + sizeof(api) - 1);
 	return refuse(&r, MHD_HTTP_NOT_FOUND,

@@ -143,27 +143,6 @@ static const struct {
 #include "arbiter.def"
 };
 
-static bool is_knob(const struct wire_arb_admin *w)
-{
-	return w->kind >= ARB_KNOB_MAX_BYPASS && w->kind <= ARB_KNOB_OS_PROBE;
-}
-
-static bool knob_allowed(const struct wire_arb_admin *w)
-{
-	return is_knob(w) && w->value >= knob_ranges[w->kind].least &&
-	       w->value <= knob_ranges[w->kind].most;
-}
-
-static int refuse_knob(struct conn *c, uint64_t serial, const struct wire_arb_admin *w)
-{
-	if (!is_knob(w))
-		return conn_refuse(c, serial, -EINVAL, "there is no knob %u", w->kind);
-	return conn_refuse(c, serial, -EINVAL,
-			   "%s is from %" PRId64 " to %" PRId64 ", not %" PRId64,
-			   arb_knob_name((enum arb_knob)w->kind), knob_ranges[w->kind].least,
-			   knob_ranges[w->kind].most, w->value);
-}
-
 DISPATCH_HANDLER(arb_admin)
 {
 	struct account *a = account_find(c->host, tail);
@@ -181,8 +160,15 @@ DISPATCH_HANDLER(arb_admin)
 				   tail);
 	if (!a->arb)
 		return refuse_off(c, serial);
-	if (body->op == WIRE_ARB_ADMIN_KNOB && !knob_allowed(body))
-		return refuse_knob(c, serial, body);
+	if (body->op == WIRE_ARB_ADMIN_KNOB &&
+	    (body->kind < ARB_KNOB_MAX_BYPASS || body->kind > ARB_KNOB_OS_PROBE))
+		return conn_refuse(c, serial, -EINVAL, "there is no knob %u", body->kind);
+	if (body->op == WIRE_ARB_ADMIN_KNOB && (body->value < knob_ranges[body->kind].least ||
+						body->value > knob_ranges[body->kind].most))
+		return conn_refuse(
+			c, serial, -EINVAL, "%s is from %" PRId64 " to %" PRId64 ", not %" PRId64,
+			arb_knob_name((enum arb_knob)body->kind), knob_ranges[body->kind].least,
+			knob_ranges[body->kind].most, body->value);
 	m = admin_message(body, a->arb->core);
 	r = arbstep_do(a->arb, &m);
 	arbhost_settle(a->arb);

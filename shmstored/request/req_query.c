@@ -70,17 +70,6 @@ static int answer(struct conn *c, uint64_t serial, enum wire_question what, cons
 				"the daemon is out of memory");
 }
 
-static void answer_late(struct asking *a)
-{
-	if (a->error)
-		conn_refuse(a->conn, a->serial, a->error,
-			    "the bytes could not be accounted for: %s",
-			    shmstore_strerror(a->error));
-	else
-		answer(a->conn, a->serial, WIRE_QUERY_RECONCILE, a->path);
-	asking_free(a);
-}
-
 static void on_survey(struct account_wait *w, const struct survey *survey, int error)
 {
 	struct asking_wait *wait = CONTAINER_OF(w, asking_wait, wait);
@@ -89,8 +78,15 @@ static void on_survey(struct account_wait *w, const struct survey *survey, int e
 	wait->account = NULL;
 	if (!survey && !a->error)
 		a->error = error < 0 ? error : -ECANCELED;
-	if (--a->n_to_come == 0)
-		answer_late(a);
+	if (--a->n_to_come)
+		return;
+	if (a->error)
+		conn_refuse(a->conn, a->serial, a->error,
+			    "the bytes could not be accounted for: %s",
+			    shmstore_strerror(a->error));
+	else
+		answer(a->conn, a->serial, WIRE_QUERY_RECONCILE, a->path);
+	asking_free(a);
 }
 
 static void asking_end(struct conn_end *e, UNUSED struct conn *c)
@@ -509,9 +505,7 @@ static void done(struct scanner_job *job)
 
 static void reaping_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct reaping *r = CONTAINER_OF(e, reaping, end);
-
-	r->conn = NULL;
+	CONTAINER_OF(e, reaping, end)->conn = NULL;
 }
 
 static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct account *a,

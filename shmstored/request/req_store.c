@@ -41,13 +41,6 @@ static const struct conn_why not_watched[] = {
 	{-ENOMEM, "the daemon is out of descriptors or memory"},
 	{0, "the store cannot be watched"}};
 
-/* Is the process at the socket's end the one that the page names? A pid of 0: it is in a pid
- * namespace that we do not see. */
-static bool is_its_owner(const struct member *m, const struct conn_peer *peer)
-{
-	return peer->pid <= 0 || owner_is(peer->pid, m->pid);
-}
-
 DISPATCH_HANDLER(register)
 {
 	const struct conn_peer *peer = &c->peer;
@@ -73,7 +66,8 @@ DISPATCH_HANDLER(register)
 	if (m->conn)
 		return conn_refuse(c, serial, -EBUSY,
 				   "the store is registered by another connection");
-	if (!is_its_owner(m, peer))
+	/* A pid of 0 is in a pid namespace that we do not see. */
+	if (peer->pid > 0 && !owner_is(peer->pid, m->pid))
 		return conn_refuse(c, serial, -EPERM, "the store is another process's (pid %d)",
 				   m->pid);
 	member_connect(m, c, peer->pid);
@@ -116,8 +110,11 @@ DISPATCH_HANDLER(bye)
 {
 	struct member *m = c->member;
 
-	if (m)
-		member_leaves(m);
+	/* Its connection may be used on, but is no store's any more. */
+	if (m) {
+		m->leaves = true;
+		member_disconnected(m);
+	}
 	return conn_send_done(c, serial);
 }
 
@@ -188,12 +185,13 @@ DISPATCH_HANDLER(grant)
 
 DISPATCH_HANDLER(cancel)
 {
+	const struct actord *actord = c->host->actord;
 	struct admit *a = c->host->admit;
 	struct member *m = c->member;
 	bool waited = a && admit_cancel(a, c, body->serial);
 	int r;
 
-	if (waited || c->host->actord->cancel(c, body->serial)) {
+	if (waited || (actord->cancel && actord->cancel(c, body->serial))) {
 		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
 		if (r == CONN_OK)
 			r = conn_send_done(c, serial);
@@ -317,9 +315,7 @@ static void done(struct scanner_job *job)
 
 static void gone(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct request *q = CONTAINER_OF(e, request, end);
-
-	q->conn = NULL;
+	CONTAINER_OF(e, request, end)->conn = NULL;
 }
 
 /* May it be at all? NULL: yes, and *ret_rule names the rule (NULL: none is needed). */

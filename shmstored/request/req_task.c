@@ -54,14 +54,6 @@ static int answer_now(struct conn *c, uint64_t serial, const struct wire_task_ad
 	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
 }
 
-/* More than its worker may have privately in its stage: no wait helps. */
-static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *w)
-{
-	const struct member *m = c->member;
-
-	return m && w->declared > stages_private(m);
-}
-
 /* TASK_ADMIT and TASK_RUNS say these members of an admit_want. */
 #define WANTED(c, w)                                                               \
 	.uid = (w)->uid == WIRE_TASK_MINE ? (c)->peer.uid : (w)->uid,              \
@@ -87,7 +79,8 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 
 	if (want.uid != c->peer.uid && !conn_is_admin(c))
 		return conn_refuse_user(c, serial, "others' tasks are for");
-	if (is_beyond_stage(c, w))
+	/* More than its worker may have privately in its stage: no wait helps. */
+	if (c->member && w->declared > stages_private(c->member))
 		return answer_now(c, serial, w, WIRE_TASK_TOOBIG, WIRE_TASK_MORE_THAN_ALL);
 	if (!a) /* nobody is held back */
 		return answer_now(c, serial, w, WIRE_TASK_IN, WIRE_TASK_OFF);
@@ -159,6 +152,12 @@ static int refuse_store(struct conn *c, uint64_t serial)
 			   "register one first");
 }
 
+static int refuse_name(struct conn *c, uint64_t serial)
+{
+	return conn_refuse(c, serial, -EINVAL,
+			   "a stage has a name of 1 to 240 bytes without line breaks");
+}
+
 static const struct conn_why no_stage[] = {
 	{-ENOSPC, "all stage profiles that the daemon remembers are in use: end some stages"},
 	{-ENOENT, "the daemon knows no stage profile of this number, or not any more: ask for one"},
@@ -185,8 +184,7 @@ DISPATCH_HANDLER(stage_query)
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))
-		return conn_refuse(c, serial, -EINVAL,
-				   "a stage has a name of 1 to 240 bytes without line breaks");
+		return refuse_name(c, serial);
 	if (body->base)
 		return conn_refuse(c, serial, -EINVAL,
 				   "every query starts from the base, which is profile 0");
@@ -217,8 +215,7 @@ DISPATCH_HANDLER(stage_begin)
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))
-		return conn_refuse(c, serial, -EINVAL,
-				   "a stage has a name of 1 to 240 bytes without line breaks");
+		return refuse_name(c, serial);
 	r = stages_begin(m, serial, tail, body->profile, body->other, body->timeout_ms, &a);
 	if (r < 0)
 		return conn_refuse_why(c, serial, r, no_stage);

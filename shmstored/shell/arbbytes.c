@@ -410,28 +410,13 @@ static int say_state(struct arbrequest *q, struct json_object *o)
 	return say(q, o);
 }
 
-static int say_pool(struct arbrequest *q, const struct arb_pool_info *i, struct json_object *o)
-{
-	fields_of(o, i, SAME(capacity), SAME(used), SAME(reclaimable), SAME(spilled),
-		  SAME(max_used), NUMBER(waiting));
-	jsonmake_u64(o, "level", arbhost_level(q->client->host, i));
-	return say(q, o);
-}
-
-static int say_task(struct arbrequest *q, const struct arb_stats *s, struct json_object *o)
-{
-	fields_of(o, s, NUMBER(retries), NUMBER(splits), NUMBER(grants), SAME(blocked_ns),
-		  SAME(lost_ns), SAME(blocked_or_lost_ns), SAME(current), SAME(max),
-		  SAME(footprint), SAME(need));
-	return say(q, o);
-}
-
 int arbstate_make(struct arbrequest *q)
 {
 	struct arbguest *c = q->client;
 	const struct wire_arb *w = q->w;
 	uint64_t pool = w->pool ? arb_pool_id(c, w->pool) : 0;
 	struct arb_pool_info i;
+	struct json_object *o;
 	struct arb_stats s;
 
 	if (w->pool && !arbguest_has_pool(c, w->pool))
@@ -441,11 +426,19 @@ int arbstate_make(struct arbrequest *q)
 	jsonmake_begin();
 	if (w->op == WIRE_ARB_STATE)
 		return w->context ? say_state(q, jsonmake_new()) : ARB_INVALID;
-	if (!w->task)
-		return arb_pool(c->host->core, pool, &i) ? say_pool(q, &i, jsonmake_new())
-							 : ARB_INVALID;
-	return arb_stats(c->host->core, arb_id(c, w->task), pool, arb_now(c->host),
-			 w->flags & ARB_RESET, &s)
-		       ? say_task(q, &s, jsonmake_new())
-		       : ARB_INVALID;
+	if (w->task ? !arb_stats(c->host->core, arb_id(c, w->task), pool, arb_now(c->host),
+				 w->flags & ARB_RESET, &s)
+		    : !arb_pool(c->host->core, pool, &i))
+		return ARB_INVALID;
+	o = jsonmake_new();
+	if (w->task) {
+		fields_of(o, &s, NUMBER(retries), NUMBER(splits), NUMBER(grants), SAME(blocked_ns),
+			  SAME(lost_ns), SAME(blocked_or_lost_ns), SAME(current), SAME(max),
+			  SAME(footprint), SAME(need));
+	} else {
+		fields_of(o, &i, SAME(capacity), SAME(used), SAME(reclaimable), SAME(spilled),
+			  SAME(max_used), NUMBER(waiting));
+		jsonmake_u64(o, "level", arbhost_level(c->host, &i));
+	}
+	return say(q, o);
 }

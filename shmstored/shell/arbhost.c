@@ -39,15 +39,6 @@ static void say_wanted(struct arbhost *h)
 		arbpage_wanted(c, parked);
 }
 
-/* Does anybody wait in the partition? Waits in private pools do not matter to others. */
-static bool is_pressed(const struct arbhost *h)
-{
-	struct arb_pool_info i;
-
-	return h->wanted && arb_pool(h->core, WIRE_ARB_PARTITION, &i) &&
-	       (i.n_waiting || i.n_rolled);
-}
-
 uint32_t arbhost_level(const struct arbhost *h, const struct arb_pool_info *i)
 {
 	if (i->kind == ARB_PARTITION)
@@ -57,24 +48,16 @@ uint32_t arbhost_level(const struct arbhost *h, const struct arb_pool_info *i)
 
 static void say_level(struct arbhost *h)
 {
-	uint32_t level = arb_now(h) < h->level_until_ns ? 2 : is_pressed(h) ? 1 : 0;
+	struct arb_pool_info i;
+	/* Waits in private pools do not matter to others. */
+	bool pressed = h->wanted && arb_pool(h->core, WIRE_ARB_PARTITION, &i) &&
+		       (i.n_waiting || i.n_rolled);
+	uint32_t level = arb_now(h) < h->level_until_ns ? 2 : pressed;
 
 	if (level == h->level)
 		return;
 	h->level = level;
 	arbcall_pressure(h, level);
-}
-
-/* Does c's pending work. */
-static void settle_client(struct arbguest *c)
-{
-	for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
-		if (c->recalls & (1u << slot)) {
-			c->recalls &= ~(1u << slot);
-			arbpage_recall(c, slot);
-		}
-	}
-	arbcall_next(c);
 }
 
 static void arm(struct arbhost *h)
@@ -113,7 +96,13 @@ static void settle_clients(struct arbhost *h)
 	while ((c = h->todo) != NULL) {
 		DL_DELETE2(h->todo, c, todo_prev, todo_next);
 		c->todo = false;
-		settle_client(c);
+		for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
+			if (c->recalls & (1u << slot)) {
+				c->recalls &= ~(1u << slot);
+				arbpage_recall(c, slot);
+			}
+		}
+		arbcall_next(c);
 	}
 }
 

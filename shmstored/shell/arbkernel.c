@@ -243,13 +243,6 @@ static void book_ghosts(struct arbguest *c)
 	}
 }
 
-static void unbook_ghosts(struct arbguest *c)
-{
-	if (c->core_ghosts && !c->ghosts &&
-	    arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS)) == ARB_OK)
-		c->core_ghosts = 0;
-}
-
 void arbkernel_surveyed(struct arbhost *h, const struct survey *s)
 {
 	h->kernel.drift = s->usage.foreign;
@@ -261,7 +254,9 @@ void arbkernel_surveyed(struct arbhost *h, const struct survey *s)
 	}
 	arbkernel_refresh(h, NULL);
 	for (struct arbguest *c = h->clients; c; c = c->hh.next)
-		unbook_ghosts(c);
+		if (c->core_ghosts && !c->ghosts &&
+		    arbstep_about(h, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS)) == ARB_OK)
+			c->core_ghosts = 0;
 }
 
 /*

@@ -58,16 +58,6 @@ uint64_t arbstep_deadline(const struct arbhost *h, uint64_t timeout_ms)
 
 /* ---- outcomes ------------------------------------------------------------------------------- */
 
-static void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body,
-			  const char *text)
-{
-	struct conn *conn = c->member->conn;
-	size_t n = text ? strlen(text) : 0;
-
-	if (conn)
-		conn_send(conn, type, serial, body, text, n < WIRE_TEXT_MAX ? n : WIRE_TEXT_MAX);
-}
-
 void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t pool, uint64_t bytes,
 		  const char *why)
 {
@@ -121,7 +111,8 @@ static void end_call(struct arbhost *h, const struct arb_reply *r)
 				  .context = (uint32_t)r->context,
 				  .reservation = r->tag.reservation,
 				  .bytes = r->bytes};
-	const char *why;
+	const char *why, *text;
+	size_t n;
 
 	/* REMOVED is sent to nobody who has gone. */
 	if (!c || c->ended || !r->tag.serial)
@@ -130,9 +121,10 @@ static void end_call(struct arbhost *h, const struct arb_reply *r)
 		body.bytes = arbstep_capacity(h, r->pool);
 	why = why_of(h, r);
 	arbstep_tell(c, body.context, (int)r->outcome, r->pool, r->bytes, why);
-	if (!r->tag.quiet || r->outcome != ARB_OK)
-		arbguest_send(c, WIRE_ARBED, r->tag.serial, &body,
-			      r->outcome == ARB_TIMEDOUT ? why : r->why);
+	text = r->outcome == ARB_TIMEDOUT ? why : r->why;
+	n = text ? strnlen(text, WIRE_TEXT_MAX) : 0;
+	if (c->member->conn && (!r->tag.quiet || r->outcome != ARB_OK))
+		conn_send(c->member->conn, WIRE_ARBED, r->tag.serial, &body, text, n);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -237,8 +229,6 @@ void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, ui
  * it answers after all or opens a channel anew. The same holds for a client without a channel.
  * Nothing here waits.
  */
-
-#define MS UINT64_C(1000000)
 
 static bool can_call(const struct arbguest *c)
 {
@@ -385,15 +375,6 @@ void arbcall_pressure(struct arbhost *h, uint32_t level)
 
 /* ---- the channel ----------------------------------------------------------------------------- */
 
-static void close_channel(struct arbguest *c)
-{
-	if (!c->serve)
-		return;
-	conn_off_end(c->serve, &c->serve_end);
-	c->serve = NULL;
-	fail(c);
-}
-
 static void on_serve_end(struct conn_end *e, UNUSED struct conn *conn)
 {
 	struct arbguest *c = CONTAINER_OF(e, arbguest, serve_end);
@@ -441,7 +422,10 @@ int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 	if (!c || conn->member || conn_find_end(conn, on_serve_end))
 		return arbed(conn, serial, ARB_INVALID);
 	h = c->host;
-	close_channel(c);
+	if (c->serve) {
+		conn_off_end(c->serve, &c->serve_end);
+		fail(c);
+	}
 	c->serve = conn;
 	c->failed = false;
 	c->serve_end = (struct conn_end){.fn = on_serve_end};

@@ -337,11 +337,17 @@ static bool marks_of(const struct account *a, struct tierplan_marks *ret)
 	return true;
 }
 
-static unsigned n_threads(void)
+/* Moves what is used above low to the tier. */
+static void evict(struct tierkeeper *k, uint64_t low, uint64_t used)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN) / 2;
 
-	return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (unsigned)n;
+	k->work.low = low;
+	k->work.n_threads = n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (unsigned)n;
+	k->books = quota_books(k->account->quota);
+	k->work.steps =
+		tierusers_steps(k->account, low, used > low ? used - low : 0, &k->work.n_steps);
+	submit(k, TIERWORK_EVICT);
 }
 
 static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
@@ -367,12 +373,8 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 		set_state(k, TIERKEEPER_READY, "");
 	if (!tierplan_due(&k->plan, &m, now))
 		return;
-	k->work.low = m.low;
 	k->work.background = now->used < m.urgent;
-	k->work.n_threads = n_threads();
-	k->books = quota_books(a->quota);
-	k->work.steps = tierusers_steps(a, m.low, now->used - m.low, &k->work.n_steps);
-	submit(k, TIERWORK_EVICT);
+	evict(k, m.low, now->used);
 }
 
 /* ---- for the arbiter ------------------------------------------------------------------------- */
@@ -391,19 +393,14 @@ uint64_t tierkeeper_room(const struct account *a)
 
 static void begin_room(struct tierkeeper *k)
 {
-	struct account *a = k->account;
-	uint64_t bytes = k->want_room, used = tierwork_used(a->fd);
+	uint64_t used = tierwork_used(k->account->fd),
+		 low = used > k->want_room ? used - k->want_room : 1;
 
 	k->want_room = 0;
-	k->work.low = used > bytes ? used - bytes : 1;
-	k->work.n_threads = n_threads(); /* not in the background: somebody waits */
-	k->books = quota_books(a->quota);
-	k->work.steps = tierusers_steps(a, k->work.low, used > k->work.low ? used - k->work.low : 0,
-					&k->work.n_steps);
 	k->for_room = true;
 	if (used)
-		tierask(a, used - k->work.low, used);
-	submit(k, TIERWORK_EVICT);
+		tierask(k->account, used - low, used);
+	evict(k, low, used); /* not in the background: somebody waits */
 }
 
 bool tierkeeper_make_room(struct account *a, uint64_t bytes)

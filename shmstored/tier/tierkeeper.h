@@ -15,8 +15,6 @@
 #include <sys/types.h>
 
 struct account;
-struct part;
-struct tierplan_step;
 
 enum tierkeeper_state {
 	TIERKEEPER_NONE,      /* the partition has no tier */

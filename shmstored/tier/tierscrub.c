@@ -96,12 +96,6 @@ static void scrub_free(struct tierscrub *k)
 	free(k);
 }
 
-static void forget_findings(struct tierscrub *k)
-{
-	while (k->n_findings)
-		free(k->findings[--k->n_findings].path);
-}
-
 static void tell(struct tierscrub *k)
 {
 	for (size_t i = 0; i < k->n_findings; i++)
@@ -128,7 +122,8 @@ static void done(struct scanner_job *job)
 	k->running = false;
 	if (!k->closed && !k->account->closing)
 		tell(k);
-	forget_findings(k);
+	while (k->n_findings)
+		free(k->findings[--k->n_findings].path);
 	if (k->closed)
 		scrub_free(k);
 }

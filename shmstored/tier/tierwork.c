@@ -93,12 +93,6 @@ uint64_t tierwork_used(int fd)
 	return fstatvfs(fd, &fs) < 0 ? 0 : (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 }
 
-/* An error that ends the eviction; after others the next user's objects may do. */
-static bool is_over(const struct tierwork *w, int r)
-{
-	return r == -ECANCELED || r == -ENOENT || w->report.disk_full;
-}
-
 static int evict_all(struct tierwork *w)
 {
 	uint64_t over, freed;
@@ -114,7 +108,8 @@ static int evict_all(struct tierwork *w)
 			return 1;
 		over -= w->low;
 		r = evict(w, s->uid, s->bytes < over ? s->bytes : over, &s->freed);
-		if (r < 0 && is_over(w, r))
+		/* After other errors the next user's objects may do. */
+		if (r == -ECANCELED || r == -ENOENT || (r < 0 && w->report.disk_full))
 			return r;
 	}
 	if (tierwork_used(w->fd) <= w->low)
@@ -253,34 +248,32 @@ static uint64_t excess(const struct tierplan_user *u)
 	return u->bytes > u->share ? u->bytes - u->share : 0;
 }
 
-static int compare(bool idle_a, bool idle_b, uint64_t a, uint64_t b)
+static uint64_t all(const struct tierplan_user *u)
 {
-	if (idle_a != idle_b)
-		return idle_a ? -1 : 1;
-	return (a < b) - (a > b);
+	return u->bytes;
 }
 
-static int by_excess(const void *left, const void *right)
-{
-	const struct tierplan_user *a = left, *b = right;
+typedef uint64_t bytes_of(const struct tierplan_user *u);
 
-	return compare(a->idle, b->idle, excess(a), excess(b));
-}
-
-static int by_bytes(const void *left, const void *right)
+/* The idle before the busy, then who has the most. */
+static int compare(const void *left, const void *right, void *arg)
 {
 	const struct tierplan_user *a = left, *b = right;
+	bytes_of *of = *(bytes_of **)arg;
 
-	return compare(a->idle, b->idle, a->bytes, b->bytes);
+	if (a->idle != b->idle)
+		return a->idle ? -1 : 1;
+	return (of(a) < of(b)) - (of(a) > of(b));
 }
 
-/* Takes of(u) bytes from each user in order while there is need, and subtracts them from u's. */
-static size_t take(struct tierplan_user *users, size_t n,
-		   uint64_t (*of)(const struct tierplan_user *u), uint64_t *io_need,
+/* Takes of(u) bytes from each user in that order while there is need, and subtracts them from
+ * u's. */
+static size_t take(struct tierplan_user *users, size_t n, bytes_of *of, uint64_t *io_need,
 		   struct tierplan_step *ret_steps)
 {
 	size_t n_steps = 0;
 
+	qsort_r(users, n, sizeof(*users), compare, &of);
 	for (size_t i = 0; i < n && *io_need; i++) {
 		uint64_t bytes = of(&users[i]);
 
@@ -295,11 +288,6 @@ static size_t take(struct tierplan_user *users, size_t n,
 	return n_steps;
 }
 
-static uint64_t all(const struct tierplan_user *u)
-{
-	return u->bytes;
-}
-
 size_t tierplan_steps(struct tierplan_user *users, size_t n, uint64_t low, uint64_t need,
 		      struct tierplan_step *ret_steps)
 {
@@ -311,9 +299,7 @@ size_t tierplan_steps(struct tierplan_user *users, size_t n, uint64_t low, uint6
 		if (!users[i].share)
 			users[i].share = low / n;
 	}
-	qsort(users, n, sizeof(*users), by_excess);
 	n_steps = take(users, n, excess, &need, ret_steps);
-	qsort(users, n, sizeof(*users), by_bytes);
 	return n_steps + take(users, n, all, &need, ret_steps + n_steps);
 }
 
@@ -379,14 +365,6 @@ void tiersay_damage(struct account *a, const char *path, const char *what, int e
 	events_emit(a->host->events, EVENT_TIER_DAMAGE, path && *path ? path : a->path, o);
 }
 
-static struct wire_packed *packed_of(const struct member *m)
-{
-	/* Without credit the page is mapped for reading alone. */
-	return m->conn && m->credit
-		       ? (struct wire_packed *)(void *)((char *)m->page + WIRE_PACKED_OFF)
-		       : NULL;
-}
-
 /* Asked already, it is woken again: an event loop gives for a while only. To who has not read what
  * came before nothing is sent. */
 static void ask(struct member *m, struct wire_packed *w, uint64_t bytes)
@@ -405,11 +383,13 @@ static void ask(struct member *m, struct wire_packed *w, uint64_t bytes)
 void tierask(struct account *a, uint64_t need, uint64_t used)
 {
 	for (struct member *m = a->members; m; m = m->next) {
-		struct wire_packed *w = packed_of(m);
-		uint64_t bytes = w ? atomic_load_explicit(&w->bytes, memory_order_relaxed) : 0;
+		struct wire_packed *w = (void *)((char *)m->page + WIRE_PACKED_OFF);
+		uint64_t bytes;
 
-		if (!bytes || need > used)
+		/* Without credit the page is mapped for reading alone. */
+		if (!m->conn || !m->credit || need > used)
 			continue;
+		bytes = atomic_load_explicit(&w->bytes, memory_order_relaxed);
 		/* The page's number may be anything. */
 		bytes = (uint64_t)((__uint128_t)need * (bytes < used ? bytes : used) / used);
 		if (bytes)

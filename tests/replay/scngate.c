@@ -2,6 +2,7 @@
 /* scngate.c: the domain "gate": thresholds by the growth of memory, and the gate's hysteresis. */
 #include <errno.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "gate.h"
 #include "scn.h"
@@ -46,7 +47,12 @@ static void do_gate(struct state *s, struct scn *c)
 {
 	int64_t total = scn_number(c, "total", 0);
 	int64_t high = threshold(c, "high", total, ratio_floor(RATIO_PPM(900000), total));
-	struct gate_config config = gate_defaults(total, high);
+	struct gate_config config = {.high = high,
+				     .low = MAX(high - total / 10, 0),
+				     .window = 10,
+				     .hold = 3,
+				     .ramp0 = 1,
+				     .rampmax = 64};
 	int64_t window = scn_number(c, "window", config.window),
 		hold = scn_number(c, "hold", config.hold);
 
@@ -56,7 +62,8 @@ static void do_gate(struct state *s, struct scn *c)
 	config.window = window > 0 && window <= UINT32_MAX ? (uint32_t)window : 0;
 	config.hold = hold > 0 && hold <= UINT32_MAX ? (uint32_t)hold : 0;
 	s->estimate = scn_amount(c, "est|estimate", AMOUNT_UNKNOWN);
-	s->gated = gate_init(&s->gate, &config) == 0;
+	s->gate = (struct gate){0};
+	s->gated = gate_set(&s->gate, &config) == 0;
 	if (!s->gated)
 		scn_wrong(c, "no gate can be made of this");
 }

@@ -107,7 +107,8 @@ static struct profile_choice strategy_of(struct scn *c)
 		choice.strategy++;
 	if (choice.strategy > PROFILE_AVERAGE && !profile_choice_read(text, &choice))
 		scn_wrong(c, "no such strategy: %s", text);
-	choice.eps_ppm = (uint32_t)ratio_ppm(scn_ratio(c, "eps", RATIO_PPM(choice.eps_ppm)));
+	choice.eps_ppm =
+		(uint32_t)ratio_floor(scn_ratio(c, "eps", RATIO_PPM(choice.eps_ppm)), 1000000);
 	if (!guided(c))
 		choice.strategy = PROFILE_NONE;
 	return choice;

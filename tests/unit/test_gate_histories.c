@@ -148,12 +148,12 @@ Test(gate_histories, gate_is_as_its_model_says)
 
 	for (unsigned history = 0; history < HISTORIES; history++) {
 		struct gate_config c;
-		struct gate g;
+		struct gate g = {0};
 		struct model m = {0};
 
 		begin(history);
 		c = draw_config();
-		cr_assert_eq(gate_init(&g, &c), 0);
+		cr_assert_eq(gate_set(&g, &c), 0);
 		for (int i = 0; i < SAMPLES; i++) {
 			struct amount used = draw_sample(&c);
 
@@ -176,9 +176,9 @@ Test(gate_histories, ramp_doubles_up_to_its_most)
 	struct gate_config c = {
 		.high = 800, .low = 700, .window = 1, .hold = 1, .ramp0 = 3, .rampmax = 40};
 	const uint64_t expected[] = {3, 6, 12, 24, 40, 40};
-	struct gate g;
+	struct gate g = {0};
 
-	cr_assert_eq(gate_init(&g, &c), 0);
+	cr_assert_eq(gate_set(&g, &c), 0);
 	gate_sample(&g, amount_of(800));
 	for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
 		gate_sample(&g, amount_of(100));
@@ -375,7 +375,7 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 
 		begin(history);
 		config = draw_config();
-		cr_assert_eq(gate_init(&c.gate, &config), 0);
+		cr_assert_eq(gate_set(&c.gate, &config), 0);
 		gateline_init(&c.line);
 		c.line.cap = 1000;
 		look(&c);
@@ -416,7 +416,8 @@ static struct gateline gated(struct gate *g, uint64_t quota)
 		.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = quota, .rampmax = quota};
 	struct gateline line;
 
-	cr_assert_eq(gate_init(g, &config), 0);
+	*g = (struct gate){0};
+	cr_assert_eq(gate_set(g, &config), 0);
 	gate_sample(g, amount_of(20));
 	gateline_init(&line);
 	admission_set_cap(&line.sums, 80);

@@ -26,16 +26,6 @@ static const char *const states[] = {"BUFN",    "BUFN_WAIT", "BUFN_THROW", "SPLI
 				     "RUNNING", "UNKNOWN"};
 #define N_STATES (sizeof(states) / sizeof(states[0]))
 
-static uint64_t rank_of(const struct json_object *context)
-{
-	const char *name = jsonin_text(context, "state");
-	size_t i = 0;
-
-	while (i < N_STATES && strcmp(states[i], name) != 0)
-		i++;
-	return i;
-}
-
 /* The orders of contexts; the first one: who waits first, the longest first. */
 static const char *const order_names[] = {"state", "since", "held", "priority", "store"};
 #define N_ORDERS (sizeof(order_names) / sizeof(order_names[0]))
@@ -81,8 +71,11 @@ static size_t print_contexts(const struct admin *a, const struct json_object *pa
 
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *c = jsonin_at(partition, "contexts", i);
+		size_t rank = 0;
 
-		jsonmake_u64(c, "rank", rank_of(c));
+		while (rank < N_STATES && strcmp(states[rank], jsonin_text(c, "state")) != 0)
+			rank++;
+		jsonmake_u64(c, "rank", rank);
 		/* Without an explicit priority it comes behind all that have one. */
 		jsonmake_i64(c, "urgency",
 			     jsonin_has(c, "priority") ? jsonin_i64(c, "priority") : INT64_MIN);

@@ -11,8 +11,6 @@
 #include "admin.h"
 #include "fields.h"
 
-struct json_object;
-
 /* The document in text (n bytes), to be put; NULL: it is no JSON object. */
 struct json_object *jsonin_parse(const char *text, size_t n);
 void jsonin_free(struct json_object *o);

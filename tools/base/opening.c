@@ -101,14 +101,6 @@ static void explain_unsupported(const struct admin *a, const char *path)
 	message_command(path, "to use the disk all the same", "init --allow-disk");
 }
 
-static void explain_damaged(const char *path)
-{
-	message_fail(path, "its marker .shmstore is damaged");
-	message_hint("if nothing in it is needed any more, remove %s/.shmstore, stores and peers, "
-		     "then run: " ADMIN_NAME " -p %s init",
-		     shellword(path), shellword(path));
-}
-
 static void explain_forbidden(const char *path)
 {
 	struct stat st;
@@ -139,7 +131,10 @@ int opening_explain(const struct admin *a, const char *path, int error)
 		message_hint("name an empty or a new directory");
 		break;
 	case EBADMSG:
-		explain_damaged(path);
+		message_fail(path, "its marker .shmstore is damaged");
+		message_hint("if nothing in it is needed any more, remove %s/.shmstore, stores and "
+			     "peers, then run: " ADMIN_NAME " -p %s init",
+			     shellword(path), shellword(path));
 		break;
 	case EPERM:
 		explain_forbidden(path);
@@ -415,28 +410,21 @@ int storelist_open(struct shmstore_partition *p, const struct shmstore_store_inf
 	return shmstore_open(p, entry->name, &options, ret);
 }
 
-static bool takes_part(const struct shmstore_store_info *entry)
-{
-	char clean[PATH_MAX + 8];
-
-	snprintf(clean, sizeof(clean), "%s/clean", entry->path); /* docs/format.md */
-	return access(clean, F_OK) == 0;
-}
-
 void storelist_join_tier(struct shmstore_partition *p)
 {
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	_stores_ struct storelist list = STORELIST_NULL;
 	struct shmstore *s;
-	char tier[PATH_MAX];
+	char tier[PATH_MAX], clean[PATH_MAX + 8];
 
 	if (!tierstate_directory(p, tier))
 		return;
 	storelist_read(p, &list); /* where it fails, what comes next says why */
 	for (size_t i = 0; i < list.n_stores; i++) {
 		const struct shmstore_store_info *e = &list.stores[i];
+		snprintf(clean, sizeof(clean), "%s/clean", e->path); /* docs/format.md */
 		if (!e->readable || !e->keep || e->alive != SHMSTORE_DEAD || e->uid != geteuid() ||
-		    takes_part(e))
+		    access(clean, F_OK) == 0)
 			continue;
 		options.keep = true;
 		options.recycle_max = 0;

@@ -73,7 +73,6 @@ int storelist_open(struct shmstore_partition *p, const struct shmstore_store_inf
 void storelist_join_tier(struct shmstore_partition *p);
 
 /* The disk tier, as commands look at it and print it. */
-struct json_object;
 
 /* 1: *ret is filled; 0: the partition has no tier; -errno: it has one that cannot be looked at, and
  * shmstore_error_detail() may say why. */

@@ -11,10 +11,6 @@
 #include "admin.h"
 #include "jsonin.h"
 
-struct libscols_table;
-struct libscols_line;
-struct json_object;
-
 /* Besides an enum figure_form; columns of numbers are aligned to the right. */
 #define TABLE_RIGHT    (1u << 8)
 #define TABLE_TRUNC    (1u << 9)                /* gives way where the terminal is too narrow */

@@ -244,13 +244,6 @@ static void check(const struct argp_state *state, const struct command_line *lin
 		options_usage(state, "--allow-disk does not go with --size, --huge or --mpol");
 }
 
-static bool is_tmpfs(const char *path)
-{
-	struct statfs fs;
-
-	return statfs(path, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
-}
-
 /* The library cannot make the directory: no parent, or one that is not ours. */
 static void explain_no_directory(const char *path)
 {
@@ -275,8 +268,10 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 {
 	const char *path = init->disk.path;
 	int r = shmstore_partition_open(path, opening_flags(a), ret);
+	struct statfs fs;
 
-	if (r == 0 && !is_tmpfs(path) && !(init->flags & SHMSTORE_ALLOW_DISK)) {
+	if (r == 0 && !(init->flags & SHMSTORE_ALLOW_DISK) &&
+	    (statfs(path, &fs) < 0 || fs.f_type != TMPFS_MAGIC)) {
 		*ret = shmstore_partition_unref(*ret);
 		message_fail(path, "is a partition on a disk file system");
 		message_hint("to go on using it: --allow-disk");

@@ -314,15 +314,6 @@ static uint64_t buffer_offset(const struct object *o, size_t i, uint64_t *ret_si
 			       : o->info.header_size;
 }
 
-static void format_time(time_t seconds, char *ret_text, size_t size)
-{
-	struct tm tm;
-
-	if (!localtime_r(&seconds, &tm) ||
-	    strftime(ret_text, size, "%Y-%m-%d %H:%M:%S %z", &tm) == 0)
-		snprintf(ret_text, size, "%lld", (long long)seconds);
-}
-
 static struct json_object *make_document(const struct object *o)
 {
 	struct json_object *j = jsonmake_new(), *buffers;
@@ -377,6 +368,8 @@ static const struct table_column names[] = {{"LINKED BY", FIGURE_TEXT, "store"},
 
 static void print_text(const struct admin *a, const struct json_object *j)
 {
+	time_t written = (time_t)jsonin_real(j, "mtime");
+	struct tm tm;
 	char when[64];
 
 	figure_print(j, a->bytes,
@@ -391,7 +384,9 @@ static void print_text(const struct admin *a, const struct json_object *j)
 		     "[has tier_file?tier file   {tier_file}\non disk     {tier_blocks:size}\n]"
 		     "memory      {blocks:size}\n");
 	if (jsonin_has(j, "mtime")) {
-		format_time((time_t)jsonin_real(j, "mtime"), when, sizeof(when));
+		if (!localtime_r(&written, &tm) ||
+		    strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S %z", &tm) == 0)
+			snprintf(when, sizeof(when), "%lld", (long long)written);
 		printf("written     %s\n", when);
 	}
 	figure_print(j, a->bytes,

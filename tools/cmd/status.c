@@ -392,17 +392,6 @@ struct watch {
 	uint64_t n_wanted; /* 0: without end */
 };
 
-/* From here on SIGINT can be read of the descriptor that is returned, and does nothing else. */
-static int catch_interrupt(void)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	return signalfd(-1, &set, SFD_CLOEXEC);
-}
-
 static void print_value(const char *name, struct json_object *value)
 {
 	const char *text = json_object_is_type(value, json_type_string)
@@ -480,6 +469,7 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
+	sigset_t set;
 
 	OPTIONS_PARSE(a, argc, argv, "watch",
 		      "Prints what happens, one event a line, until it is interrupted.\v"
@@ -488,7 +478,11 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 		      "interrupt, 1 where the daemon ended. The events and what to do about each "
 		      "are in docs/operations.md.",
 		      .options = options, .own = &w);
-	int interrupts = catch_interrupt();
+	/* From here on SIGINT can be read of a descriptor, and does nothing else. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	int interrupts = signalfd(-1, &set, SFD_CLOEXEC);
 	_client_ struct shmstore_client *c = asking_open(a);
 	asking_check(c, "watch", shmstore_client_watch(c, w.since, w.events));
 	return follow(&w, c, interrupts);

@@ -201,29 +201,21 @@ static void add_gauges(struct json_object *o, const struct json_object *store, b
 							   : "dead");
 }
 
-/* The stores by their paths. */
-static struct json_object *index_of(const struct sample *s)
-{
-	struct json_object *index = jsonmake_new();
-
-	for (size_t i = 0; i < jsonin_count(s->stores, "workers"); i++) {
-		struct json_object *store = jsonin_at(s->stores, "workers", i);
-
-		jsonmake_child(index, jsonin_text(store, "path"), json_object_get(store));
-	}
-	return index;
-}
-
 static void add_stores(struct json_object *list, const struct sample *now,
 		       const struct sample *before, bool people, struct sums *sums)
 {
 	static const char *const order[] = {"path", NULL}, *const own[] = {"pid", "alive", "keep",
 									   NULL};
 	const double seconds = (double)(now->taken_ns - before->taken_ns) / 1e9;
-	struct json_object *index = index_of(before);
+	struct json_object *index = jsonmake_new(); /* the stores by their paths */
 	size_t n;
 	const struct json_object **stores = jsonin_sorted(now->stores, "workers", order, &n);
 
+	for (size_t i = 0; i < jsonin_count(before->stores, "workers"); i++) {
+		struct json_object *store = jsonin_at(before->stores, "workers", i);
+
+		jsonmake_child(index, jsonin_text(store, "path"), json_object_get(store));
+	}
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *o = jsonmake_append(list, jsonmake_new());
 

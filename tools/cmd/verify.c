@@ -110,14 +110,6 @@ static int show(uint64_t bytes, uint64_t bytes_all, void *arg)
 	return 0;
 }
 
-static int verify_tier(struct verify *v, struct shmstore_partition *p)
-{
-	const struct shmstore_tier_verify what = {
-		.size = sizeof(what), .rate = v->rate, .fn = add, .progress = show, .arg = v};
-
-	return shmstore_tier_verify(p, &what);
-}
-
 /* Says in a sentence that files are bad, and what to do. Returns ADMIN_FAILED. */
 static int explain(const struct verify *v, const char *path)
 {
@@ -152,10 +144,12 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.",
 		.options = options, .own = &v, .check = check);
 	_partition_ struct shmstore_partition *p = opening_partition(a);
+	const struct shmstore_tier_verify what = {
+		.size = sizeof(what), .rate = v.rate, .fn = add, .progress = show, .arg = &v};
 	v.bad = jsonmake_new_list();
 	clock_gettime(CLOCK_MONOTONIC, &v.start);
 	progress_begin("verify");
-	int r = v.tier ? verify_tier(&v, p) : shmstore_partition_verify(p, add, &v);
+	int r = v.tier ? shmstore_tier_verify(p, &what) : shmstore_partition_verify(p, add, &v);
 	progress_end();
 	if (r < 0 && v.tier)
 		status = tierstate_explain(p, r);

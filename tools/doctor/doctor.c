@@ -35,10 +35,9 @@
 
 static const char *const levels[] = {"ok", "warn", "fail"};
 
-static void set_text(struct json_object *o, const char *name, const char *prefix,
-		     const char *format, va_list args) __attribute__((format(printf, 4, 0)));
-static void set_text(struct json_object *o, const char *name, const char *prefix,
-		     const char *format, va_list args)
+static __attribute__((format(printf, 4, 0))) void set_text(struct json_object *o, const char *name,
+							   const char *prefix, const char *format,
+							   va_list args)
 {
 	char *text, *whole;
 
@@ -167,14 +166,6 @@ static void doctor_init(struct doctor *d, const struct admin *a, const char *pat
 		d->error = shmstore_partition_info(d->p, &d->info);
 	else
 		d->p = NULL;
-}
-
-/* The findings are the caller's. */
-static void doctor_deinit(struct doctor *d)
-{
-	mountinfo_deinit(&d->mounts);
-	memsource_deinit(&d->memory);
-	d->p = shmstore_partition_unref(d->p);
 }
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
@@ -438,6 +429,8 @@ int cmd_doctor(struct admin *a, int argc, char **argv)
 	jsonmake_u64(o, "n_warn", d.counts[DOCTOR_WARN]);
 	jsonmake_u64(o, "n_fail", d.counts[DOCTOR_FAIL]);
 	json_show(a, o, print_text);
-	doctor_deinit(&d);
+	mountinfo_deinit(&d.mounts);
+	memsource_deinit(&d.memory);
+	shmstore_partition_unref(d.p);
 	return d.counts[DOCTOR_FAIL] ? ADMIN_FAILED : ADMIN_OK;
 }

@@ -25,9 +25,6 @@
 struct moving_way {
 	const char *name; /* of the command */
 	int to;           /* SHMSTORE_IN_TIER or SHMSTORE_IN_MEMORY */
-	/* Begins many at once, so that the moves after it find their work done. May be NULL. */
-	void (*ahead)(struct shmstore *s, const struct iovec *keys, size_t n_keys,
-		      unsigned n_threads);
 	int (*move)(struct shmstore *s, const void *key, size_t key_size, unsigned flags);
 	/* Prints a hint below an error of move(). */
 	void (*hint)(const char *partition, int error);
@@ -67,13 +64,6 @@ static void add_key(struct moving *m, const void *key, size_t key_size)
 		message_no_memory();
 	memcpy(copy, key, key_size);
 	m->keys[m->n_keys++] = (struct iovec){copy, key_size};
-}
-
-static void free_keys(struct moving *m)
-{
-	for (size_t i = 0; i < m->n_keys; i++)
-		free(m->keys[i].iov_base);
-	free(m->keys);
 }
 
 /* The objects on the other side. A damaged one has no key to be moved by. */
@@ -156,8 +146,10 @@ static void move_all(struct moving *m, struct shmstore_partition *p, struct shms
 		for (size_t k = 0; k < n; k++)
 			before[k] =
 				shmstore_locate(s, m->keys[i + k].iov_base, m->keys[i + k].iov_len);
-		if (m->way->ahead && n > 1)
-			m->way->ahead(s, m->keys + i, n, m->n_threads);
+		/* Only so that the disk and the processors have more than one to work at; how each
+		 * of them ends, the moves after it say. */
+		if (m->way->to == SHMSTORE_IN_MEMORY && n > 1)
+			(void)shmstore_prefetch(s, m->keys + i, n, m->n_threads, 0, NULL);
 		for (size_t k = 0; k < n && !interrupt_pending(); k++) {
 			move_one(m, p, s, &m->keys[i + k], before[k]);
 			progress_set(m->n_moved + m->n_already + m->n_failed, 0);
@@ -225,7 +217,9 @@ static int moving_run(struct admin *a, int argc, char **argv, const struct optio
 	options_parse(&line, argc, argv);
 	m.store = line.args[0];
 	int status = run(&m, &line);
-	free_keys(&m);
+	for (size_t i = 0; i < m.n_keys; i++)
+		free(m.keys[i].iov_base);
+	free(m.keys);
 	return status;
 }
 
@@ -264,14 +258,6 @@ int cmd_demote(struct admin *a, int argc, char **argv)
 	return moving_run(a, argc, argv, options, &way);
 }
 
-/* Only so that the disk and the processors have more than one to work at; how each of them ends,
- * the moves after it say. */
-static void prefetch(struct shmstore *s, const struct iovec *keys, size_t n_keys,
-		     unsigned n_threads)
-{
-	(void)shmstore_prefetch(s, keys, n_keys, n_threads, 0, NULL);
-}
-
 static void hint_promote(const char *partition, int error)
 {
 	if (error == -ENOSPC)
@@ -294,7 +280,6 @@ int cmd_promote(struct admin *a, int argc, char **argv)
 	static const struct moving_way way = {
 		.name = "promote",
 		.to = SHMSTORE_IN_MEMORY,
-		.ahead = prefetch,
 		.move = shmstore_promote,
 		.hint = hint_promote,
 		.usage = "promote STORE KEY...\npromote STORE --all",
