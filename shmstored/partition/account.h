@@ -271,8 +271,8 @@ struct page_head;
  * yet, it looks again soon. Idempotent.
  */
 void reaper_look(struct account *a, const char *path);
-/* Is the owner that wrote this head at path dead, and all reaped but the leases that stay? */
-bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner);
+/* Is the owner that wrote this head at path known to be dead? Somebody's gc may hold its lock. */
+bool reaper_knows_dead(const struct account *a, const char *path, const struct page_head *owner);
 /* Books what a reap freed, all but the stores' pages, which are never charged. owner: whose it was;
  * NULL: not known. books: quota_books() when the reap was submitted. */
 void reaper_book(struct account *a, uint64_t books, const struct page_head *owner,

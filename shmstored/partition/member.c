@@ -237,8 +237,8 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 
 	if (r < 0)
 		return r;
-	/* Gc holds the lock of a dead store while it removes the leases that ended. */
-	if (reaper_has_reaped(a, path, &head))
+	/* Gc, ours too, holds the lock of a dead store while it takes it apart. */
+	if (reaper_knows_dead(a, path, &head))
 		return -ENOENT;
 	m = calloc(1, sizeof(*m));
 	if (!m)

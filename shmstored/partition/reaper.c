@@ -51,8 +51,8 @@ struct reap {
 	bool over;      /* out of the list: freed when nothing of it is in flight */
 	unsigned delay_ms, waited_ms;
 	uint64_t coming; /* bytes that it had, and has still */
-	/* The owner: from the member, or from the page, by the worker. */
-	bool known;
+	/* The owner: from the member, or from the page, by the worker. dead: its lock was free. */
+	bool known, dead;
 	struct page_head owner;
 	/* The worker's result. */
 	int result;
@@ -221,6 +221,7 @@ static void done(struct scanner_job *job)
 		/* Before anybody's wish to look again: what goes next are leases that ended, though
 		 * the store was reaped but now. */
 		r->leased = r->expiry_ms != UINT64_MAX;
+		r->dead = r->known;
 		r->coming = 0;
 	}
 	if (r->wanted) {
@@ -270,7 +271,7 @@ static void submit(struct reap *r)
 
 static void take_over(struct reap *r, const struct member *m)
 {
-	r->known = true;
+	r->known = r->dead = true;
 	r->owner = (struct page_head){.uid = m->uid,
 				      .pid = (uint32_t)m->pid,
 				      .start_time = m->start_time,
@@ -335,9 +336,7 @@ static uint64_t left_behind(struct account *a, const char *path)
 	if (!m || (m->conn && !m->ended && !m->ending))
 		return 0;
 	member_refresh(m);
-	if (m->keep)
-		return 0;
-	return m->last.linked_bytes + m->last.reserved_bytes + m->last.pool_bytes;
+	return m->keep ? 0 : m->last.linked_bytes + m->last.reserved_bytes + m->last.pool_bytes;
 }
 
 bool reaper_busy(const struct account *a)
@@ -367,11 +366,11 @@ static struct reap *find(const struct account *a, const char *path)
 	return r;
 }
 
-bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner)
+bool reaper_knows_dead(const struct account *a, const char *path, const struct page_head *owner)
 {
 	const struct reap *r = find(a, path);
 
-	return r && r->leased && r->known && r->owner.start_time == owner->start_time &&
+	return r && r->dead && r->owner.start_time == owner->start_time &&
 	       r->owner.created_ns == owner->created_ns;
 }
 

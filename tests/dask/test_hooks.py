@@ -100,8 +100,8 @@ PUBLIC = {
     "distributed.diagnostics.plugin": {"SchedulerPlugin"},
 }
 #: Of stock's classes that ours derive from.
-PUBLIC_METHODS = {"__init__", "close", "kill", "__setitem__", "__getitem__", "__delitem__",
-                  "__contains__", "__len__", "__iter__", "values", "items"}
+PUBLIC_METHODS = {"__init__", "close", "finished", "kill", "__setitem__", "__getitem__",
+                  "__delitem__", "__contains__", "__len__", "__iter__", "values", "items"}
 BASES = {"distributed.Worker": "distributed.worker.Worker", "distributed.Nanny":
              "distributed.nanny.Nanny", "SpillBuffer": "distributed.spill.SpillBuffer",
          "HeapSet": "distributed.collections.HeapSet"}  # fmt: skip

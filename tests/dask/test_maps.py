@@ -58,9 +58,9 @@ def test_read_only_maps_refuse_writes(place, memory_limit):
 
 def test_mapped_memory_counts_for_no_worker(place):
     """600 MiB mapped under a limit of 400: no pause, no restart, and the figures say why. The
-    limits of two more workers leave room for it."""
+    limits of four more workers leave room for it."""
     settings = {"distributed.worker.memory.monitor-interval": "50ms"}
-    with cluster(place, 4, memory_limit="400 MiB", settings=settings) as client:
+    with cluster(place, 6, memory_limit="400 MiB", settings=settings) as client:
         a, b, *_ = workers(client)
         pids = client.run(lambda dask_worker: dask_worker.monitor.proc.pid)
         chunks = []

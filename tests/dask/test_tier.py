@@ -173,8 +173,9 @@ def test_nothing_large_is_mapped_stored_or_deleted_on_the_event_loop(small, disk
         for calls in on_workers(client, _calls).values():
             assert {name: on_loop for name, (on_loop, _) in calls.items()} == {
                 name: 0 for name in calls}
-            assert calls["map"][1] > N and calls["delete"][1] > 0
-        for name, least in (("put", N), ("handoff", 1), ("adopt", 1)):
+            assert calls["map"][1] > 0 and calls["delete"][1] > 0
+        # a busy machine may have one worker do little
+        for name, least in (("map", 2 * N), ("put", N), ("handoff", 1), ("adopt", 1)):
             assert sum(calls[name][1]
                        for calls in on_workers(client, _calls).values()) >= least, name
 

@@ -40,7 +40,9 @@ def page(shared_browser, scene):
 
 
 def test_to_the_byte_what_admin_says(page, scene):
-    webscene.settle(scene.daemon)
+    wait_for("credit that nobody uses is given back", lambda: not any(
+        worker["credit"]["outstanding"] for worker in scene.daemon.admin(
+            "workers")["partitions"][0]["workers"]))
     shown = page.surveyed()
     status = scene.daemon.admin("status")["partitions"][0]
     reconcile = scene.daemon.admin("-p", scene.path, "reconcile")

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
+#include <semaphore.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -281,6 +282,52 @@ Test(account, a_dead_store_whose_lock_gc_holds_is_no_member, .timeout = 60)
 	cr_assert_eq(events_count(host.events, EVENT_STORE_CAME), 1);
 	close(fd);
 	cr_assert(run_until(has_event, &expired));
+	cr_assert(run_until(is_gone, "donor"));
+	finish();
+	ensure_nothing_left();
+}
+
+static sem_t held_up, go_on;
+
+static void hold_up(UNUSED struct scanner_job *job)
+{
+	sem_post(&held_up);
+	sem_wait(&go_on);
+}
+
+static void nothing_more(UNUSED struct scanner_job *job)
+{
+}
+
+/* Nor while the reap is on its way, or finds the lock held: a survey that saw it alive may end
+ * meanwhile, and a sweep of our own have its lock. */
+Test(account, a_dead_store_that_waits_to_be_reaped_is_no_member, .timeout = 60)
+{
+	struct scanner_job sweep = {.worker = SCANNER_ASKED, .run = hold_up, .done = nothing_more};
+	struct scanner_job reap = {.worker = SCANNER_REAP, .run = hold_up, .done = nothing_more};
+	struct other a = other_fork();
+	struct member *m;
+	int fd;
+
+	begin();
+	other_open(&a, "donor");
+	cr_assert_eq(other_put(&a, "x", 100000, 1), 0);
+	cr_assert(run_until(is_member, "donor"));
+	cr_assert_eq(sem_init(&held_up, 0, 0) + sem_init(&go_on, 0, 0), 0);
+	scanner_submit(host.scanner, &sweep);
+	scanner_submit(host.scanner, &reap);
+	cr_assert_eq(sem_wait(&held_up) + sem_wait(&held_up), 0);
+	other_kill(&a);
+	cr_assert(run_until(is_no_member, "donor"));
+	fd = open(scratch_store_path("donor", WIRE_PAGE_FILE), O_RDONLY | O_CLOEXEC);
+	cr_assert_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
+	cr_assert_eq(member_get(account, scratch_store_path("donor", ""), (uid_t)-1, &m), -ENOENT);
+	sem_post(&go_on);
+	sem_post(&go_on);
+	cr_assert(run_until(is_looked_at, NULL));
+	cr_assert_null(member("donor"));
+	cr_assert_eq(events_count(host.events, EVENT_STORE_CAME), 1);
+	close(fd);
 	cr_assert(run_until(is_gone, "donor"));
 	finish();
 	ensure_nothing_left();
