@@ -144,7 +144,7 @@ class Exchange:
 
     def close(self) -> None:
         """Removes the store; mapped values stay valid, tickets on their way too."""
-        self.room = None  # which knows us
+        self.room = self.later = None  # which know us
         try:
             self.store.close()
         except OSError as e:  # gc removes the rest

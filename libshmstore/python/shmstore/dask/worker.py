@@ -90,8 +90,7 @@ class Worker(distributed.Worker):
     # -- set up and close
 
     def _share(self) -> None:
-        """Opens a store and puts the shared tier into place; on failure the worker
-        stays as it is, and says so."""
+        """Opens a store and puts the shared tier into place, or says why the worker is stock's."""
         settings = Settings()
         if not settings.enabled:
             logger.info("shmstore: worker=%s shares nothing: %s.enabled is false", self.name,
@@ -227,8 +226,7 @@ class Worker(distributed.Worker):
             # ends it, too: the process may end with that call.
             if self._exchange is not None and (begins or self.status in (Status.closed,
                                                                          Status.failed)):
-                if self._ending is None:
-                    self._ending = asyncio.ensure_future(self._end_sharing())
+                self._ending = self._ending or asyncio.ensure_future(self._end_sharing())
                 await asyncio.shield(self._ending)
 
     async def finished(self) -> None:
