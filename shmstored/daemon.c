@@ -209,21 +209,10 @@ static bool same_text(const char *a, const char *b)
 }
 
 /* Compares keys that only a restart can change: a reload that changes them is refused. */
-static bool same_base(const struct config_stage *o, const struct config_stage *n)
-{
-	return o->base_private == n->base_private && o->base_shared == n->base_shared &&
-	       o->total == n->total && o->slots == n->slots && o->workers == n->workers;
-}
-
-static bool same_peers(const struct config_peers *o, const struct config_peers *n)
-{
-	return same_text(o->name, n->name) && same_text(o->listen, n->listen) &&
-	       same_text(o->connect, n->connect) && same_text(o->secret_file, n->secret_file);
-}
-
 static bool needs_restart(const struct host *h, const struct config *n)
 {
 	const struct config *o = h->config;
+	const struct config_stage *was = &o->stage, *is = &n->stage;
 
 	if (!same_text(o->socket, n->socket) || o->http != n->http ||
 	    !same_text(o->http_address, n->http_address) || o->http_port != n->http_port ||
@@ -233,7 +222,12 @@ static bool needs_restart(const struct host *h, const struct config *n)
 	    (o->profile.strategy.strategy == PROFILE_NONE) !=
 		    (n->profile.strategy.strategy == PROFILE_NONE) ||
 	    !same_text(o->profile.directory, n->profile.directory) ||
-	    !same_base(&o->stage, &n->stage) || !same_peers(&o->peers, &n->peers))
+	    was->base_private != is->base_private || was->base_shared != is->base_shared ||
+	    was->total != is->total || was->slots != is->slots || was->workers != is->workers ||
+	    !same_text(o->peers.name, n->peers.name) ||
+	    !same_text(o->peers.listen, n->peers.listen) ||
+	    !same_text(o->peers.connect, n->peers.connect) ||
+	    !same_text(o->peers.secret_file, n->peers.secret_file))
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
 		if (!config_partition_find(n, o->partitions[i].path))
@@ -483,26 +477,6 @@ static void on_signal(struct loop_op *op, int result, UNUSED unsigned flags)
 	}
 }
 
-static int watch_signals(struct daemon *d, const sigset_t *set)
-{
-	d->signal_fd = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (d->signal_fd < 0)
-		return -errno;
-	d->signal_op.fn = on_signal;
-	return loop_poll(d->host.loop, &d->signal_op, d->signal_fd, POLLIN, false);
-}
-
-/* As many descriptors as the kernel lets us have: clients, pidfds, pages. */
-static void raise_limits(void)
-{
-	struct rlimit r;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
-		r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
-		setrlimit(RLIMIT_NOFILE, &r);
-	}
-}
-
 static int run(struct daemon *d, struct config *c, const sigset_t *set)
 {
 	int r = host_start(&d->host, c, d->actord);
@@ -510,7 +484,11 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 	if (r == 0)
 		r = feed_watchdog(d);
 	if (r == 0) {
-		r = watch_signals(d, set);
+		d->signal_fd = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
+		d->signal_op.fn = on_signal;
+		r = d->signal_fd < 0
+			    ? -errno
+			    : loop_poll(d->host.loop, &d->signal_op, d->signal_fd, POLLIN, false);
 		if (r < 0)
 			log_say(LOG_ERR, LOG_FIELDS(.error = r),
 				"signals cannot be watched, so that nobody could end "
@@ -537,6 +515,7 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 int daemon_main(int argc, char **argv, const struct actord *actord)
 {
 	struct daemon d = {.actord = actord, .signal_fd = -1};
+	struct rlimit files;
 	struct config *c;
 	sigset_t set;
 
@@ -564,6 +543,10 @@ int daemon_main(int argc, char **argv, const struct actord *actord)
 	signal(SIGPIPE, SIG_IGN);
 	/* ulimit -f: the write fails, and what was to be written is not */
 	signal(SIGXFSZ, SIG_IGN);
-	raise_limits();
+	/* As many descriptors as the kernel lets us have: clients, pidfds, pages. */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
 	return run(&d, c, &set);
 }

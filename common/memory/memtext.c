@@ -118,20 +118,13 @@ void memhost_read(struct memhost_fields *f, const char *text, size_t size)
 	};
 }
 
-static struct amount available_of(const struct memhost_fields *f)
-{
-	struct amount cache;
-
-	if (f->available.known && f->available.bytes > 0)
-		return f->available;
-	cache = amount_subtract(amount_add(f->cached, f->buffers), f->shmem);
-	return amount_add(f->free, cache);
-}
-
 struct memlimit_use memhost_use(const struct memhost_fields *f, bool count_swap)
 {
-	struct memlimit_use use = {.used = amount_subtract(f->total, available_of(f)),
-				   .total = f->total};
+	struct amount cache = amount_subtract(amount_add(f->cached, f->buffers), f->shmem);
+	struct amount available = f->available.known && f->available.bytes > 0
+					  ? f->available
+					  : amount_add(f->free, cache);
+	struct memlimit_use use = {.used = amount_subtract(f->total, available), .total = f->total};
 
 	if (count_swap && f->swap_total.known) {
 		use.used = amount_add(use.used, amount_subtract(f->swap_total, f->swap_free));

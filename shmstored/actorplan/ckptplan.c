@@ -244,19 +244,13 @@ bool ckpt_cast_result(struct ckpt_cast *c, bool ok)
 	return true;
 }
 
-/* A short list; its order means nothing. */
-static struct ckpt_copy *find(struct ckptbook *b, const char *peer)
-{
-	for (size_t i = 0; i < b->n; i++)
-		if (!strcmp(b->copies[i].peer, peer))
-			return &b->copies[i];
-	return NULL;
-}
-
 bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64_t bytes)
 {
-	struct ckpt_copy *c = find(b, peer);
+	struct ckpt_copy *c = NULL;
 
+	for (size_t i = 0; i < b->n && !c; i++) /* a short list; its order means nothing */
+		if (!strcmp(b->copies[i].peer, peer))
+			c = &b->copies[i];
 	if (strlen(peer) > CKPT_NAME || (!c && b->n == CKPT_PEERS))
 		return false;
 	if (c && c->version > version)

@@ -501,7 +501,8 @@ struct actors *actors_free(struct actors *a)
 	{
 		actors_one_free(k);
 	}
-	actors_peers_end(a);
+	peers_remove(a->host->peers, &a->service);
+	actors_forget_frees(a, NULL, UINT64_MAX);
 	loop_after_none(a->host->loop, &a->after);
 	loop_release(a->host->loop, &a->timer, a);
 	return NULL;

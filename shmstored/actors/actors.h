@@ -537,6 +537,5 @@ void actors_far_ask(struct actors_one *k);
 uint64_t actors_far_tick(struct actors_one *k, uint64_t now_ms);
 /* The service of messages. */
 void actors_peers_begin(struct actors *a);
-void actors_peers_end(struct actors *a);
 
 #endif

@@ -225,26 +225,19 @@ void actors_call_free(struct actors_call *l)
 	free(l);
 }
 
-/* If another daemon asked, it gets the answer, which its caller waits for. */
-static void answer_asker(const struct actors_call *l, enum wire_actor_how how, const char *data,
-			 size_t n)
-{
-	struct actors_say_answer m = {.id = l->asker_id, .how = how};
-	struct peer *p = *l->asker ? peers_find(l->of->of->host->peers, l->asker) : NULL;
-
-	if (p)
-		peer_send(p, ACTORS_ANSWER,
-			  (struct iovec[]){{&m, sizeof(m)}, {(void *)(uintptr_t)data, n}}, 2);
-}
-
 void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n)
 {
 	const struct wire_actor_answer body = {.how = how};
 	struct actors *a = l->of->of;
+	struct peer *asker = *l->asker ? peers_find(a->host->peers, l->asker) : NULL;
+	struct actors_say_answer said = {.id = l->asker_id, .how = how};
 
 	a->books.n_answered += how != WIRE_ACTOR_LOST;
 	a->books.n_lost += how == WIRE_ACTOR_LOST;
-	answer_asker(l, how, data, n);
+	/* If another daemon asked, it gets the answer, which its caller waits for. */
+	if (asker)
+		peer_send(asker, ACTORS_ANSWER,
+			  (struct iovec[]){{&said, sizeof(said)}, {(void *)(uintptr_t)data, n}}, 2);
 	if (l->from)
 		conn_send(l->from->conn, WIRE_ACTOR_ANSWER, l->serial, &body, data, n);
 	actors_call_free(l);
@@ -291,27 +284,6 @@ void actors_say(const struct actors_one *k, struct peer *p, enum actors_peers_ty
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-static struct actors_free *find_free(const struct actors *a, const char *peer, uint32_t uid)
-{
-	struct actors_free *f = a->frees;
-
-	while (f && (f->uid != uid || strcmp(f->peer, peer) != 0))
-		f = f->next;
-	return f;
-}
-
-/* A daemon has come that may take copies: the user's actors are saved anew, also
- * those that ran nothing since. */
-static void save_again(struct actors *a, uint32_t uid)
-{
-	for (struct actors_one *k = a->all; k; k = k->hh.next) {
-		if (k->key.uid != uid || !k->copy)
-			continue;
-		k->copy->dirty = true;
-		actors_touch(k);
-	}
-}
-
 bool actors_take_free(struct actors *a, const struct peer *p, const char *body, size_t n)
 {
 	struct actors_say_free m;
@@ -323,7 +295,9 @@ bool actors_take_free(struct actors *a, const struct peer *p, const char *body, 
 	memcpy(&m, body, sizeof(m));
 	if (!peer_speaks_for(p, m.uid))
 		return true;
-	f = find_free(a, peer_name(p), m.uid);
+	f = a->frees;
+	while (f && (f->uid != m.uid || strcmp(f->peer, peer_name(p)) != 0))
+		f = f->next;
 	is_new = !f;
 	if (!f) {
 		f = calloc(1, sizeof(*f));
@@ -335,8 +309,13 @@ bool actors_take_free(struct actors *a, const struct peer *p, const char *body, 
 	}
 	f->free = m.free;
 	f->until_ms = loop_clock_ms() + ACTORS_STALE;
-	if (is_new)
-		save_again(a, m.uid);
+	/* A daemon that may take copies has come: the user's actors are saved anew, also those that
+	 * ran nothing since. */
+	for (struct actors_one *k = is_new ? a->all : NULL; k; k = k->hh.next)
+		if (k->key.uid == m.uid && k->copy) {
+			k->copy->dirty = true;
+			actors_touch(k);
+		}
 	return true;
 }
 

@@ -485,9 +485,3 @@ void actors_peers_begin(struct actors *a)
 					    .arrived = actors_keep_arrived};
 	peers_add(a->host->peers, &a->service);
 }
-
-void actors_peers_end(struct actors *a)
-{
-	peers_remove(a->host->peers, &a->service);
-	actors_forget_frees(a, NULL, UINT64_MAX);
-}

@@ -141,23 +141,6 @@ static void resume(struct actors_one *k)
 	forget_move(k);
 }
 
-static void say_failure(struct actors_one *k, enum actor_state what)
-{
-	k->failed = true;
-	k->failed_in = what;
-	if (k->core->stays) {
-		log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
-			"an actor of user %u was not saved: it had %s, and that failed or took too "
-			"long; it goes on",
-			k->key.uid, name_of(what));
-		return;
-	}
-	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name, .error = 0),
-		"an actor of user %u was not moved: it had %s, and that failed or took too long; "
-		"it goes on where it was",
-		k->key.uid, name_of(what));
-}
-
 /* A call that did not begin is not lost if a copy of the actor will begin. */
 static void lose(struct actors_one *k, uint64_t request)
 {
@@ -227,7 +210,13 @@ static void act(void *arg, const struct actor_order *o)
 		      (struct wire_actor_order){.version = k->last_version});
 		break;
 	case ACTOR_FAILED:
-		say_failure(k, o->what);
+		k->failed = true;
+		k->failed_in = o->what;
+		log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
+			"an actor of user %u was not %s: it had %s, and that failed or took too "
+			"long; it goes on%s",
+			k->key.uid, k->core->stays ? "saved" : "moved", name_of(o->what),
+			k->core->stays ? "" : " where it was");
 		break;
 	case ACTOR_RESUME:
 		resume(k);

@@ -38,23 +38,18 @@ static void bring_back(struct arb *a, struct arb_context *c, struct arb_reservat
 	}
 }
 
-static void book(struct arb *a, struct arb_context *c, struct arb_want *w)
-{
-	if (!w->res->owner) {
-		arbledger_book(a, w->res, w->account, w->bytes);
-		w->res = NULL;
-		return;
-	}
-	arbledger_grow(a, w->res, w->bytes);
-	if (c->call == ARB_CALL_PIN)
-		bring_back(a, c, w->res, w->bytes);
-}
-
 void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask)
 {
 	ARB_EACH_WANT(w, ask) {
 		arbfit_passes(w->pool, &c->rank);
-		book(a, c, w);
+		if (!w->res->owner) {
+			arbledger_book(a, w->res, w->account, w->bytes);
+			w->res = NULL;
+		} else {
+			arbledger_grow(a, w->res, w->bytes);
+			if (c->call == ARB_CALL_PIN)
+				bring_back(a, c, w->res, w->bytes);
+		}
 		if (w->pool->n_waiting)
 			arbnote_dirty(a, w->pool);
 	}
@@ -385,23 +380,6 @@ static int reserve_now(struct arb *a, const struct request *q, enum arb_outcome 
 	return 0;
 }
 
-static enum arb_outcome injected(struct arb *a, const struct request *q)
-{
-	enum arb_outcome o = ARB_OK;
-
-	for (uint32_t i = 0; i < q->n && o == ARB_OK; i++)
-		o = inject_hit(a, q->c, arbpool_find(a, q->pools[i]));
-	return o;
-}
-
-static int reserve_some(struct arb *a, const struct request *q, enum arb_outcome *ret)
-{
-	if (room_for_wants(q->c->ask, q->n) < 0 || fill(a, q, q->c->ask) < 0)
-		return -ENOMEM;
-	*ret = submit(a, q->c, ARB_CALL_RESERVE, q->m);
-	return 0;
-}
-
 /* The want of a context is some lines of memory away, and only needed where it must wait. */
 static int reserve_one(struct arb *a, const struct request *q, enum arb_outcome *ret)
 {
@@ -441,7 +419,9 @@ int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_messag
 		return 0;
 	if (at_once)
 		return reserve_now(a, &q, ret);
-	*ret = injected(a, &q);
+	*ret = ARB_OK;
+	for (uint32_t i = 0; i < q.n && *ret == ARB_OK; i++)
+		*ret = inject_hit(a, q.c, arbpool_find(a, q.pools[i]));
 	if (*ret != ARB_OK)
 		return 0;
 	if (larger_than_pool(a, &q)) {
@@ -451,7 +431,12 @@ int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_messag
 				   "more than the pool will ever have");
 		return 0;
 	}
-	return q.n == 1 ? reserve_one(a, &q, ret) : reserve_some(a, &q, ret);
+	if (q.n == 1)
+		return reserve_one(a, &q, ret);
+	if (room_for_wants(c->ask, q.n) < 0 || fill(a, &q, c->ask) < 0)
+		return -ENOMEM;
+	*ret = submit(a, c, ARB_CALL_RESERVE, m);
+	return 0;
 }
 
 /* ---- RESIZE, PIN ----------------------------------------------------------------------------- */

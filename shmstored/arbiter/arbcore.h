@@ -481,8 +481,6 @@ struct arb_pin *arbledger_find_pin(const struct arb_reservation *r, const struct
 void arbledger_drop_pin(struct arb *a, struct arb_pin *pin);
 void arbledger_owner_unpins(struct arb_reservation *r); /* to be repinned */
 void arbledger_promise(struct arb_account *account, const struct arb_context *to, uint64_t need);
-/* its bytes will not come back, or may again */
-void arbledger_stall(struct arb_task *t, bool stalled);
 uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p); /* by its tasks */
 /* The bytes that a rolled-back want lacks: its need without what its tasks pin there or were
  * promised, which never keeps their attempt from being let out. */

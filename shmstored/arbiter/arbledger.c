@@ -115,13 +115,6 @@ static void pin_bytes(struct arb *a, struct arb_account *account, int64_t bytes)
 	follow(a, account);
 }
 
-void arbledger_stall(struct arb_task *t, bool stalled)
-{
-	for (struct arb_account *account = t->accounts; account; account = account->next)
-		account->pool->stuck_bytes +=
-			stalled ? (int64_t)account->pinned : -(int64_t)account->pinned;
-}
-
 /* ---- reservations ---------------------------------------------------------------------------- */
 
 struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64_t id)
@@ -315,8 +308,12 @@ struct arb_pin *arbledger_find_pin(const struct arb_reservation *r, const struct
 	return pin;
 }
 
-static void move_hold(struct arb *a, struct arb_reservation *r, struct arb_account *to)
+bool arbledger_repin(struct arb *a, struct arb_reservation *r)
 {
+	struct arb_account *to = holder_now(r);
+
+	if (r->spill || (to == r->holder && !r->refused))
+		return false;
 	arbspill_remove(a, r);
 	forgive(a, r);
 	if (r->holder)
@@ -324,15 +321,6 @@ static void move_hold(struct arb *a, struct arb_reservation *r, struct arb_accou
 	change_holder(a, r, to);
 	arbspill_add(a, r);
 	arbnote_dirty(a, r->pool);
-}
-
-bool arbledger_repin(struct arb *a, struct arb_reservation *r)
-{
-	struct arb_account *to = holder_now(r);
-
-	if (r->spill || (to == r->holder && !r->refused))
-		return false;
-	move_hold(a, r, to);
 	return true;
 }
 
@@ -444,21 +432,6 @@ void arbspill_remove(struct arb *a, struct arb_reservation *r)
 	}
 }
 
-/* Jobs bring more than anybody waits for: the youngest are called off. */
-static void call_off(struct arb *a, struct arb_pool *p, int64_t target)
-{
-	struct arb_reservation *r;
-
-	while (p->jobs && p->wanted > target) {
-		r = p->jobs->job_prev;
-		if (p->wanted - (int64_t)r->wanted < target)
-			return;
-		ask(a, r, 0);
-		arbspill_end_job(r);
-		arbtree_insert(&p->victims, &r->node, arbtree_heat(++a->tree_seq), &victim_ops);
-	}
-}
-
 /* Bytes that ALLOC contexts still lack; where not all of them fit, the best that do. */
 static int64_t lacking(const struct arb_pool *p)
 {
@@ -478,7 +451,15 @@ void arbspill_balance(struct arb *a, struct arb_pool *p)
 	struct arbtree_node *first;
 	struct arb_reservation *r;
 
-	call_off(a, p, target);
+	/* Jobs bring more than anybody waits for: the youngest are called off. */
+	while (p->jobs && p->wanted > target) {
+		r = p->jobs->job_prev;
+		if (p->wanted - (int64_t)r->wanted < target)
+			return;
+		ask(a, r, 0);
+		arbspill_end_job(r);
+		arbtree_insert(&p->victims, &r->node, arbtree_heat(++a->tree_seq), &victim_ops);
+	}
 	while (p->wanted < target) {
 		first = arbtree_end(&p->victims, 0);
 		if (!first)

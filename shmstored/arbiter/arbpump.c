@@ -223,17 +223,6 @@ enum arb_outcome arbpump_ready(struct arb *a, struct arb_context *c, const struc
 	return ARB_PENDING;
 }
 
-static bool idle(const struct arb_context *c)
-{
-	const struct arb_account *account;
-
-	for (const struct arb_binding *b = c->bindings; b; b = b->cnext)
-		LL_FOREACH(b->task->accounts, account)
-	if (account->pinned)
-		return false;
-	return true;
-}
-
 /* Success resets everybody's limit; of a task that has nothing pinned it is progress. */
 enum arb_outcome arbpump_retry_end(struct arb *a, struct arb_context *c, bool ok)
 {
@@ -244,8 +233,11 @@ enum arb_outcome arbpump_retry_end(struct arb *a, struct arb_context *c, bool ok
 	a->era++;
 	if (c->state == ARB_RUNNING)
 		arbpark_end_attempt(a, c);
-	if (idle(c))
-		arbnote_progress(a);
+	for (const struct arb_binding *b = c->bindings; b; b = b->cnext)
+		for (const struct arb_account *k = b->task->accounts; k; k = k->next)
+			if (k->pinned)
+				return ARB_OK;
+	arbnote_progress(a);
 	return ARB_OK;
 }
 
@@ -366,18 +358,13 @@ static bool all_stalled(const struct arb *a, enum arb_knob silence)
 	       (a->silent >= (uint64_t)a->knobs[silence] && a->n_maybe == a->n_live_tasks);
 }
 
-static bool may_split(struct arb *a)
-{
-	if (a->silent >= (uint64_t)a->knobs[ARB_KNOB_SPLIT_TICKS])
-		return true;
-	return a->n_stalled == a->n_live_tasks && arbtask_all_certain(a);
-}
-
 static bool split_or_solo(struct arb *a)
 {
 	struct arb_context *c;
 
-	if (!a->n_bufn || !all_stalled(a, ARB_KNOB_SPLIT_TICKS) || !may_split(a))
+	if (!a->n_bufn || !all_stalled(a, ARB_KNOB_SPLIT_TICKS) ||
+	    (a->silent < (uint64_t)a->knobs[ARB_KNOB_SPLIT_TICKS] &&
+	     (a->n_stalled != a->n_live_tasks || !arbtask_all_certain(a))))
 		return false;
 	c = best_rolled(a);
 	if (!c)

@@ -167,16 +167,6 @@ static void add_present(const struct arb_task *t, uint64_t pool, uint64_t now_ns
 	}
 }
 
-static void begin_anew(struct arb_account *account)
-{
-	struct arb_stats *s = &account->stats;
-
-	*s = (struct arb_stats){.blocked_or_lost_ns = s->blocked_or_lost_ns,
-				.current = s->current,
-				.max = s->current,
-				.footprint = account->active};
-}
-
 bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags,
 	       struct arb_stats *ret)
 {
@@ -194,7 +184,11 @@ bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, uns
 			continue;
 		arbseen_add(ret, &account->stats);
 		if (flags & ARB_RESET)
-			begin_anew(account);
+			account->stats = (struct arb_stats){
+				.blocked_or_lost_ns = account->stats.blocked_or_lost_ns,
+				.current = account->stats.current,
+				.max = account->stats.current,
+				.footprint = account->active};
 	}
 	if (!pool)
 		arbseen_add(ret, &t->former);

@@ -114,7 +114,9 @@ void arbtask_eval(struct arb *a, struct arb_task *t)
 		return;
 	a->n_stalled += (uint32_t)stalled - (uint32_t)t->stalled;
 	t->stalled = stalled;
-	arbledger_stall(t, stalled);
+	/* its bytes will not come back, or may again */
+	for (struct arb_account *k = t->accounts; k; k = k->next)
+		k->pool->stuck_bytes += stalled ? (int64_t)k->pinned : -(int64_t)k->pinned;
 	if (t->n_waiting) /* whoever of its contexts did it, others of them may wait */
 		arbstuck_refresh(a, t);
 	if (stalled)

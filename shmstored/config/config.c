@@ -116,25 +116,9 @@ int config_set_partitions(struct config *c, const char *const *paths, size_t n)
 	return 0;
 }
 
-static int new_config(struct config **ret)
-{
-	struct config *c = calloc(1, sizeof(*c));
-
-	if (!c)
-		return -ENOMEM;
-	c->stage.rules = stage_defaults;
-	if (configread_standards(false, c) < 0) {
-		config_free(c);
-		return -ENOMEM;
-	}
-	*ret = c;
-	return 0;
-}
-
 /* Says why the configuration is refused. Returns error. */
-static int fail(char **ret_error, int error, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static int fail(char **ret_error, int error, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) int fail(char **ret_error, int error,
+						      const char *format, ...)
 {
 	va_list args;
 
@@ -228,38 +212,32 @@ int config_default_socket(struct config *c)
 	return c->socket ? 0 : -ENOMEM;
 }
 
-static int add_default_partition(struct config *c)
-{
-	char path[PATH_MAX];
-	struct config_partition *p;
-	int r = shmstore_default_path(path, sizeof(path));
-
-	if (r < 0)
-		return r;
-	p = config_partition_add(c, path);
-	if (!p)
-		return -ENOMEM;
-	p->create = true;
-	return 0;
-}
-
 int config_read(const char *file, struct config **ret, char **ret_error)
 {
 	const char *name = file ? file : CONFIG_FILE;
-	struct config *c;
-	char *error = NULL;
-	int r = new_config(&c);
+	struct config *c = calloc(1, sizeof(*c));
+	struct config_partition *p;
+	char *error = NULL, path[PATH_MAX];
+	int r;
 
-	if (r < 0)
-		return r;
-	if (file || access(name, F_OK) == 0 || errno != ENOENT)
+	if (!c)
+		return -ENOMEM;
+	c->stage.rules = stage_defaults;
+	r = configread_standards(false, c);
+	if (r == 0 && (file || access(name, F_OK) == 0 || errno != ENOENT))
 		r = configread_file(c, name, &error);
 	if (r == 0)
 		r = read_dropins(c, name, &error);
 	if (r == 0)
 		r = check(c, name, &error);
-	if (r == 0 && c->n_partitions == 0)
-		r = add_default_partition(c);
+	if (r == 0 && c->n_partitions == 0) {
+		r = shmstore_default_path(path, sizeof(path));
+		p = r == 0 ? config_partition_add(c, path) : NULL;
+		if (p)
+			p->create = true;
+		else if (r == 0)
+			r = -ENOMEM;
+	}
 	if (r < 0) {
 		config_free(c);
 		*ret_error = error;

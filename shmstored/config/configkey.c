@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "config.h"
 
@@ -300,11 +301,6 @@ void configkey_clear(const struct configkey *k, void *base)
  */
 #define WORD_MAX 64u
 
-static size_t least(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
 static size_t distance(const char *a, size_t na, const char *b, size_t nb)
 {
 	size_t rows[3][WORD_MAX + 1], *two = rows[0], *one = rows[1], *now = rows[2], *spare;
@@ -314,10 +310,10 @@ static size_t distance(const char *a, size_t na, const char *b, size_t nb)
 	for (size_t i = 1; i <= na; i++) {
 		now[0] = i;
 		for (size_t j = 1; j <= nb; j++) {
-			now[j] = least(least(one[j], now[j - 1]) + 1,
-				       one[j - 1] + (a[i - 1] != b[j - 1]));
+			now[j] = MIN(MIN(one[j], now[j - 1]) + 1,
+				     one[j - 1] + (a[i - 1] != b[j - 1]));
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				now[j] = least(now[j], two[j - 2] + 1);
+				now[j] = MIN(now[j], two[j - 2] + 1);
 		}
 		spare = two;
 		two = one;

@@ -145,21 +145,15 @@ static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const cha
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static const struct configkey *find_key(cfg_t *cfg, const char *name)
-{
-	for (size_t i = 0; i < N_KEYS; i++) {
-		if (strcmp(KEYS[i].key.name, name) == 0 &&
-		    strcmp(SECTIONS[KEYS[i].section], cfg->name) == 0)
-			return &KEYS[i].key;
-	}
-	return NULL;
-}
-
 /* libConfuse's: looks at a value when it is read. */
 static int check_key(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
 {
-	const struct configkey *k = find_key(cfg, opt->name);
+	const struct configkey *k = NULL;
 
+	for (size_t i = 0; i < N_KEYS && !k; i++)
+		if (strcmp(KEYS[i].key.name, opt->name) == 0 &&
+		    strcmp(SECTIONS[KEYS[i].section], cfg->name) == 0)
+			k = &KEYS[i].key;
 	if (!k || configkey_check(k, value) < 0) {
 		cfg_error(cfg, "%s: \"%s\" is not right here: it takes %s", opt->name, value,
 			  k ? configkey_help(k->kind) : "");
@@ -355,19 +349,6 @@ static int take_rule(cfg_t *cfg, struct config *c)
 	return r;
 }
 
-static int take_all(cfg_t *root, struct config *c)
-{
-	int r = 0;
-
-	for (unsigned i = 0; r == 0 && i < PARTITION; i++)
-		r = take_keys(cfg_getsec(root, SECTIONS[i]), (enum section)i, c);
-	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
-		r = take_partition(cfg_getnsec(root, "partition", i), c);
-	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
-		r = take_rule(cfg_getnsec(root, "handoff", i), c);
-	return r;
-}
-
 /* ---- copies of one actor --------------------------------------------------------------------- */
 
 static int take_word(const char *word, size_t n, struct config_copies *to, char why[CONFIG_WHY])
@@ -528,23 +509,11 @@ static int read_text(const char *file, char **ret, size_t *ret_n)
 	return 0;
 }
 
-/* CFG_SUCCESS, CFG_PARSE_ERROR, or -errno. */
-static int parse_text(cfg_t *cfg, char *text, size_t n)
-{
-	FILE *f = fmemopen(text, n, "r");
-	int r;
-
-	if (!f)
-		return -ENOMEM;
-	r = cfg_parse_fp(cfg, f);
-	fclose(f);
-	return r;
-}
-
 int configread_file(struct config *c, const char *file, char **ret_error)
 {
 	cfg_t *cfg = make_parser();
 	char *text = NULL;
+	FILE *f = NULL;
 	size_t n = 0;
 	int r = cfg ? read_text(file, &text, &n) : -ENOMEM;
 
@@ -553,12 +522,18 @@ int configread_file(struct config *c, const char *file, char **ret_error)
 	if (r < 0 && asprintf(&message, "%s: %s; check the path and its permissions", file,
 			      strerror(-r)) < 0)
 		message = NULL;
-	if (r == 0)
-		r = parse_text(cfg, text, n);
-	if (r > 0)
+	if (r == 0 && !(f = fmemopen(text, n, "r")))
+		r = -ENOMEM;
+	if (r == 0 && cfg_parse_fp(cfg, f) != CFG_SUCCESS)
 		r = -EINVAL;
-	if (r == CFG_SUCCESS)
-		r = take_all(cfg, c);
+	for (unsigned i = 0; r == 0 && i < PARTITION; i++)
+		r = take_keys(cfg_getsec(cfg, SECTIONS[i]), (enum section)i, c);
+	for (unsigned i = 0; r == 0 && i < cfg_size(cfg, "partition"); i++)
+		r = take_partition(cfg_getnsec(cfg, "partition", i), c);
+	for (unsigned i = 0; r == 0 && i < cfg_size(cfg, "handoff"); i++)
+		r = take_rule(cfg_getnsec(cfg, "handoff", i), c);
+	if (f)
+		fclose(f);
 	free(text);
 	cfg_free(cfg);
 	if (r < 0)

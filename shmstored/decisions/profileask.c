@@ -71,11 +71,6 @@ static uint64_t profilering_rank(const struct profilering *ring, uint32_t num, u
 	return ring->n ? ring->sorted[rank ? rank - 1 : 0] : 0;
 }
 
-uint64_t profilering_max(const struct profilering *ring)
-{
-	return ring->n ? ring->sorted[ring->n - 1] : 0;
-}
-
 void profilering_interleave(struct profilering *a, const struct profilering *b)
 {
 	struct profilering both = {0};

@@ -76,7 +76,6 @@ void profilekey_to_prior(struct profile_key *k);
 
 void profilering_add(struct profilering *ring, uint64_t value);
 uint64_t profilering_at(const struct profilering *ring, uint32_t i);
-uint64_t profilering_max(const struct profilering *ring);
 /* Those of a and b in turn, the newest last. */
 void profilering_interleave(struct profilering *a, const struct profilering *b);
 

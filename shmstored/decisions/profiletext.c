@@ -273,7 +273,7 @@ static void read_values(struct reader *r, const char *name, struct profilevalues
 	v->sum = number(r, UINT64_MAX);
 	v->session_peak = number(r, PROFILE_MOST);
 	read_ring(r, &v->ring);
-	if (v->ring.n > v->n || profilering_max(&v->ring) > v->session_peak ||
+	if (v->ring.n > v->n || (v->ring.n && v->ring.sorted[v->ring.n - 1] > v->session_peak) ||
 	    (v->n && !v->ring.n) || (v->n ? v->sum / v->n > PROFILE_MOST : v->sum != 0))
 		wrong(r, "the numbers of a key contradict each other");
 	n = number(r, PROFILE_BUCKETS);

@@ -54,12 +54,6 @@ static int64_t times(int64_t mib, struct ratio r)
 	return MIN(ratio_floor(r, mib), STAGE_MIB_MAX);
 }
 
-/* part/all, of counts. */
-static bool reaches(int64_t part, int64_t all, struct ratio threshold)
-{
-	return all > 0 && ratio_compare(RATIO((uint64_t)part, (uint64_t)all), threshold) >= 0;
-}
-
 /* Returns the rule of the fallback, whole or partial; 0: none. */
 static unsigned fallen(const struct stage_config *c, const struct stage_ask *ask)
 {
@@ -76,7 +70,8 @@ static unsigned fallen(const struct stage_config *c, const struct stage_ask *ask
 		return STAGE_RULE_WHOLE;
 	if (!all && nonshare && ratio_compare(ask->nonshare, RATIO(1, 1)) >= 0)
 		return STAGE_RULE_WHOLE;
-	if (reaches(ask->n_other, all, c->fallen_threshold) ||
+	if ((all > 0 && ratio_compare(RATIO((uint64_t)ask->n_other, (uint64_t)all),
+				      c->fallen_threshold) >= 0) ||
 	    (nonshare && ratio_compare(ask->nonshare, c->fallen_threshold) >= 0))
 		return STAGE_RULE_PARTIAL;
 	return 0;

@@ -248,18 +248,6 @@ void preemptvictim_free(struct preempt_victim *v, struct loop *l)
 	close(pidfd);
 }
 
-/* If there is no memory for a name, the copy has none. */
-static void copy_task(struct preempt_lost *to, const struct admit_task *k)
-{
-	*to = (struct preempt_lost){.id = k->id,
-				    .parent = k->parent,
-				    .had = k->gate.share.now,
-				    .uid = k->uid,
-				    .retriable = k->retriable};
-	if (k->name.lang)
-		to->names = profile_name_copy(&k->name, &to->name);
-}
-
 int preemptvictim_new(const struct preemptpick_who *who, const struct policy_victim *chosen,
 		      struct preempt_victim **ret)
 {
@@ -277,8 +265,19 @@ int preemptvictim_new(const struct preemptpick_who *who, const struct policy_vic
 		free(v);
 		return r;
 	}
-	for (const struct admit_task *k = who->proc ? who->proc->tasks : NULL; k; k = k->proc_next)
-		copy_task(&v->tasks[i++], k);
+	for (const struct admit_task *k = who->proc ? who->proc->tasks : NULL; k;
+	     k = k->proc_next) {
+		struct preempt_lost *to = &v->tasks[i++];
+
+		*to = (struct preempt_lost){.id = k->id,
+					    .parent = k->parent,
+					    .had = k->gate.share.now,
+					    .uid = k->uid,
+					    .retriable = k->retriable};
+		/* If there is no memory for a name, the copy has none. */
+		if (k->name.lang)
+			to->names = profile_name_copy(&k->name, &to->name);
+	}
 	v->pidfd = pidfd;
 	v->conn = who->conn;
 	v->record = (struct preempt_record){.pid = who->conn->peer.pid,

@@ -265,13 +265,6 @@ static pid_t parent_of(int dir, const char *name)
 	return at ? (pid_t)strtol(at, NULL, 10) : 0;
 }
 
-/* If there is no memory for an entry, its process is no descendant in this pass. */
-static void add(struct pressproc_parents *t, pid_t pid, pid_t parent)
-{
-	if (SHMS_GROW(t->list, t->room, t->n, 1) == 0)
-		t->list[t->n++] = (struct pressproc_parent){pid, parent};
-}
-
 static void complete(struct pressprocs *p)
 {
 	struct pressproc_parents spare = p->whole;
@@ -312,8 +305,9 @@ static bool pass_on(struct pressprocs *p, size_t n)
 			continue;
 		n--;
 		parent = parent_of(dirfd(p->dir), e->d_name);
-		if (parent > 0)
-			add(&p->fills, (pid_t)pid, parent);
+		/* If there is no memory for an entry, its process is no descendant in this pass. */
+		if (parent > 0 && SHMS_GROW(p->fills.list, p->fills.room, p->fills.n, 1) == 0)
+			p->fills.list[p->fills.n++] = (struct pressproc_parent){(pid_t)pid, parent};
 	}
 	return false;
 }
@@ -448,22 +442,6 @@ void pressprocs_look(struct pressprocs *p, uint64_t now_ns)
 void pressprocs_read_one(const struct pressprocs *p, struct pressproc *proc)
 {
 	proc->private = proc->mem ? procmem_read(proc->mem, p->swap) : AMOUNT_UNKNOWN;
-}
-
-void pressprocs_read(struct pressprocs *p, bool swap)
-{
-	p->swap = swap;
-	for (struct pressproc *proc = p->list; proc; proc = proc->next)
-		pressprocs_read_one(p, proc);
-}
-
-struct amount pressprocs_sum(const struct pressprocs *p)
-{
-	struct amount sum = amount_of(0);
-
-	for (const struct pressproc *proc = p->list; proc; proc = proc->next)
-		sum = amount_add(sum, proc->private);
-	return sum;
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */

@@ -139,26 +139,20 @@ static bool swap_in_use(const struct memsource_reading *r)
 	return !l || swap[0] > swap[1];
 }
 
-/* Cgroups without a limit are looked at seldom. A limit counts from the look that sees it. */
-static int read_source(struct pressure *p, const struct memsource_config *source)
-{
-	if (p->reading.n_levels && p->n_samples % SELDOM)
-		return memsource_again(source, &p->reading);
-	memsource_deinit(&p->reading);
-	return memsource_read(source, &p->reading);
-}
-
 static void read_host(struct pressure *p, const struct config_pressure *c)
 {
 	struct memsource_config source = {
 		.proc = c->proc, .cgroup = c->cgroup, .count_swap = c->swap};
 	const struct memlimit_use *use;
+	/* Cgroups without a limit are seldom read. A limit counts from the look that sees it. */
+	bool again = !c->host_total && p->reading.n_levels && p->n_samples % SELDOM;
 
 	p->total = p->used = AMOUNT_UNKNOWN;
-	if (c->host_total) {
+	if (!again)
 		memsource_deinit(&p->reading);
+	if (c->host_total) {
 		p->total = amount_of((int64_t)c->host_total);
-	} else if (read_source(p, &source) == 0) {
+	} else if ((again ? memsource_again : memsource_read)(&source, &p->reading) == 0) {
 		use = &p->reading.levels[p->reading.tightest].use;
 		p->total = use->total;
 		p->used = use->used;
@@ -172,27 +166,20 @@ static void read_all(struct pressure *p, const struct config_pressure *c)
 	pressprocs_look(&p->procs, p->mono_ns);
 	if (c->host_total || p->n_samples % SELDOM == 0 || !p->limited || !p->used.known ||
 	    p->used.bytes >= p->limits.low) {
-		pressprocs_read(&p->procs, swap_in_use(&p->reading));
+		p->procs.swap = swap_in_use(&p->reading);
+		for (struct pressproc *proc = p->procs.list; proc; proc = proc->next)
+			pressprocs_read_one(&p->procs, proc);
 		p->procs_mono_ns = p->mono_ns;
 	}
-	p->private = pressprocs_sum(&p->procs);
+	p->private = amount_of(0); /* unknown if that of one process is */
+	for (const struct pressproc *proc = p->procs.list; proc; proc = proc->next)
+		p->private = amount_add(p->private, proc->private);
 	if (c->host_total)
 		p->used = amount_add(p->private, p->store);
 	p->other = amount_subtract(p->used, amount_add(p->private, p->store));
 }
 
 /* ---- thresholds ------------------------------------------------------------------------------ */
-
-static void say_too_fast(const struct pressure *p, int level, const struct presslimits *l)
-{
-	log_say(level, LOG_FIELDS(.error = -ERANGE),
-		"pressure: at %" PRIu64 " bytes a second more than a quarter of %" PRId64
-		" bytes may fill within an interval of %" PRIu64
-		" ms; set pressure.interval to %" PRId64
-		"ms or less, or growth-rate to what is measured",
-		config_of(p)->growth_rate, p->total.bytes, config_of(p)->interval_ns / 1000000,
-		l->rule.max_interval_ms);
-}
 
 /*
  * Sets the limits by total as it is now: a limit that shrinks counts at once. If the rule has no
@@ -207,7 +194,13 @@ static void set_limits(struct pressure *p)
 						     : -EINVAL;
 
 	if (r == -ERANGE && !p->too_fast)
-		say_too_fast(p, LOG_ERR, &l);
+		log_say(LOG_ERR, LOG_FIELDS(.error = -ERANGE),
+			"pressure: at %" PRIu64 " bytes a second more than a quarter of %" PRId64
+			" bytes may fill within an interval of %" PRIu64
+			" ms; set pressure.interval to %" PRId64
+			"ms or less, or growth-rate to what is measured",
+			c->growth_rate, p->total.bytes, c->interval_ns / 1000000,
+			l.rule.max_interval_ms);
 	p->too_fast = r == -ERANGE;
 	if (r < 0)
 		return;
@@ -239,18 +232,6 @@ static void tell_memory(const struct pressure *p, const char *key)
 	memjson_amount(fields, "gate", p->limited ? amount_of(p->limits.gate) : AMOUNT_UNKNOWN);
 	memjson_amount(fields, "kill", p->limited ? amount_of(p->limits.kill) : AMOUNT_UNKNOWN);
 	events_emit(p->host->events, EVENT_MEMORY, key, fields);
-}
-
-static void tell_gate(const struct pressure *p)
-{
-	struct json_object *fields = jsonmake_new();
-
-	jsonmake_text(fields, "state", p->gate.closed ? "closed" : "open");
-	memjson_amount(fields, "used", p->used);
-	jsonmake_i64(fields, "u", p->gate.u);
-	jsonmake_i64(fields, "high", p->gate.config.high);
-	jsonmake_i64(fields, "low", p->gate.config.low);
-	events_emit(p->host->events, EVENT_GATE, "gate", fields);
 }
 
 static void note_growth(struct pressure *p, struct amount before, uint64_t before_ns)
@@ -304,6 +285,7 @@ uint64_t pressure_above_ns(const struct pressure *p)
 static void see_gate(struct pressure *p)
 {
 	uint64_t n_flips = p->gate.n_flips;
+	struct json_object *fields;
 
 	if (!p->gated)
 		return;
@@ -311,7 +293,13 @@ static void see_gate(struct pressure *p)
 	if (p->gate.n_flips == n_flips)
 		return;
 	p->gate_since_ns = p->time_ns;
-	tell_gate(p);
+	fields = jsonmake_new();
+	jsonmake_text(fields, "state", p->gate.closed ? "closed" : "open");
+	memjson_amount(fields, "used", p->used);
+	jsonmake_i64(fields, "u", p->gate.u);
+	jsonmake_i64(fields, "high", p->gate.config.high);
+	jsonmake_i64(fields, "low", p->gate.config.low);
+	events_emit(p->host->events, EVENT_GATE, "gate", fields);
 }
 
 /* ---- the timer ------------------------------------------------------------------------------- */
@@ -460,23 +448,13 @@ struct psi {
 	char path[PATH_MAX];
 };
 
-/* "some avg10=0.12 …": the first line. */
-static double average(const struct psi *p)
-{
-	char text[256];
-	ssize_t n = pread(p->fd, text, sizeof(text) - 1, 0);
-	double value = 0;
-
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	return sscanf(text, "some avg10=%lf", &value) == 1 ? value : 0;
-}
-
 static void on_pressure(struct loop_op *op, int result, unsigned flags)
 {
 	struct psi *p = CONTAINER_OF(op, psi, op);
 	struct json_object *fields;
+	char text[256];
+	double average;
+	ssize_t n;
 
 	if (result < 0)
 		return;
@@ -488,7 +466,12 @@ static void on_pressure(struct loop_op *op, int result, unsigned flags)
 	}
 	fields = jsonmake_new();
 	jsonmake_text(fields, "source", p->path);
-	jsonmake_seconds(fields, "some_avg10", (int64_t)(average(p) * 1e9));
+	/* "some avg10=0.12 …": the first line. */
+	n = pread(p->fd, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	if (sscanf(text, "some avg10=%lf", &average) != 1)
+		average = 0;
+	jsonmake_seconds(fields, "some_avg10", (int64_t)(average * 1e9));
 	events_emit(p->host->events, EVENT_PRESSURE, p->path, fields);
 	if (!(flags & LOOP_MORE))
 		loop_poll(p->host->loop, op, p->fd, POLLPRI, false);

@@ -73,10 +73,6 @@ void pressprocs_deinit(struct pressprocs *p);
  * descendants. now_ns: CLOCK_MONOTONIC.
  */
 void pressprocs_look(struct pressprocs *p, uint64_t now_ns);
-/* Reads all. swap: as procmem_read(). */
-void pressprocs_read(struct pressprocs *p, bool swap);
-/* The sum of what was read last; unknown if one of the values is. */
-struct amount pressprocs_sum(const struct pressprocs *p);
 /* The client's process, watched from now on. NULL: it is in a pid namespace that we
  * do not see; out of memory. */
 struct pressproc *pressprocs_link(struct pressprocs *p, struct client *c);

@@ -123,20 +123,6 @@ int stages_send(struct conn *c, uint64_t serial, const struct stages_answer *a)
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-static struct stages_session *session_new(struct stages *t, struct member *m)
-{
-	struct stages_session *s = calloc(1, sizeof(*s));
-
-	if (!s)
-		return NULL;
-	s->of = t;
-	s->member = m;
-	stagebook_join(t->book, &s->at);
-	DL_PREPEND(t->sessions, s);
-	m->stage = s;
-	return s;
-}
-
 static struct stages_answer answer_of(const struct stages_session *s)
 {
 	return (struct stages_answer){
@@ -341,10 +327,16 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 	}
 	if (s && s->name[0])
 		return -EBUSY;
-	if (!s)
-		s = session_new(t, m);
-	if (!s)
-		return -ENOMEM;
+	if (!s) {
+		s = calloc(1, sizeof(*s));
+		if (!s)
+			return -ENOMEM;
+		s->of = t;
+		s->member = m;
+		stagebook_join(t->book, &s->at);
+		DL_PREPEND(t->sessions, s);
+		m->stage = s;
+	}
 	strncpy(s->name, name, STAGES_NAME);
 	s->serial = serial;
 	s->asked_ns = loop_clock();

@@ -102,23 +102,19 @@ static int start(struct loop *l, struct loop_op *op, struct loop_priv p)
 	return 0;
 }
 
-static void forget(struct loop *l, struct loop_op *op)
+void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags)
 {
 	struct loop_priv *p = loop_priv(op);
 
-	if (p->next)
-		loop_priv(p->next)->prev = p->prev;
-	if (p->prev)
-		loop_priv(p->prev)->next = p->next;
-	else
-		l->busy = p->next;
-	op->busy = false;
-}
-
-void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags)
-{
-	if (!(flags & LOOP_MORE))
-		forget(l, op);
+	if (!(flags & LOOP_MORE)) {
+		if (p->next)
+			loop_priv(p->next)->prev = p->prev;
+		if (p->prev)
+			loop_priv(p->prev)->next = p->next;
+		else
+			l->busy = p->next;
+		op->busy = false;
+	}
 	op->fn(op, result, flags);
 	loop_settle(l);
 }

@@ -140,16 +140,6 @@ static void timer_insert(struct epoll *e, struct loop_op *op)
 	*at = op;
 }
 
-static void timer_remove(struct epoll *e, struct loop_op *op)
-{
-	struct loop_op **at = &e->timers;
-
-	while (*at && *at != op)
-		at = &loop_priv(*at)->after;
-	if (*at)
-		*at = loop_priv(op)->after;
-}
-
 static void later(struct epoll *e, struct loop_op *op, int64_t value)
 {
 	struct loop_priv *p = loop_priv(op);
@@ -206,11 +196,16 @@ static void epoll_cancel(struct loop *l, struct loop_op *op)
 {
 	struct epoll *e = l->state;
 	struct loop_priv *p = loop_priv(op);
+	struct loop_op **at = &e->timers;
 
 	if (p->queued)
 		return;
-	if (p->kind == LOOP_TIMER || p->slowed)
-		timer_remove(e, op);
+	if (p->kind == LOOP_TIMER || p->slowed) {
+		while (*at && *at != op)
+			at = &loop_priv(*at)->after;
+		if (*at)
+			*at = p->after;
+	}
 	if (p->kind != LOOP_TIMER)
 		slot_leave(e, op);
 	later(e, op, -ECANCELED);

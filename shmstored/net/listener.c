@@ -141,26 +141,14 @@ static void accept_again(struct listener *l, uint64_t when_ns);
 
 /* ---- refusing -------------------------------------------------------------------------------- */
 
-/* Says why if the socket takes it at once. */
-static void send_refusal(int fd, const char *why)
-{
-	struct wire_error body = {.error = -EMFILE};
-	char packet[sizeof(struct wire_header) + sizeof(body) + 200], byte;
-	size_t n = wire_pack(packet, sizeof(packet), WIRE_ERROR, 0, &body, why, strlen(why));
-
-	send(fd, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-	/* Its input is read first, lest the kernel send a reset in place of our message. */
-	shutdown(fd, SHUT_RDWR);
-	for (unsigned i = 0; i < 8 && recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0; i++)
-		;
-}
-
 static void refuse(struct listener *l, int fd, const struct conn_peer *peer,
 		   enum crowd_verdict verdict)
 {
 	const struct config *c = l->host->config;
+	struct wire_error body = {.error = -EMFILE};
 	struct json_object *fields;
-	char why[180], key[24];
+	char packet[sizeof(struct wire_header) + sizeof(body) + 200], why[180], key[24], byte;
+	size_t n;
 
 	if (verdict == CROWD_USER_FULL)
 		snprintf(why, sizeof(why),
@@ -173,7 +161,13 @@ static void refuse(struct listener *l, int fd, const struct conn_peer *peer,
 			 l->host->n_conns);
 	else
 		snprintf(why, sizeof(why), "the daemon is out of memory");
-	send_refusal(fd, why);
+	/* It is told why if the socket takes it at once. Its input is read first, lest the kernel
+	 * send a reset in place of our message. */
+	n = wire_pack(packet, sizeof(packet), WIRE_ERROR, 0, &body, why, strlen(why));
+	send(fd, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	shutdown(fd, SHUT_RDWR);
+	for (unsigned i = 0; i < 8 && recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0; i++)
+		;
 	close(fd);
 	l->host->counters.n_refused++;
 	snprintf(key, sizeof(key), "refused %u", peer->uid);

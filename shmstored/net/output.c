@@ -105,17 +105,6 @@ static void cut(struct output *o)
 	free(d);
 }
 
-/* All of it was sent. */
-static void restart(struct output_side *s)
-{
-	s->used = s->at = 0;
-	if (s->size > OUTPUT_SMALL) {
-		free(s->data);
-		s->data = NULL;
-		s->size = 0;
-	}
-}
-
 unsigned output_next(struct output *o, struct iovec *ret, unsigned max)
 {
 	struct output_side *s = &o->goes;
@@ -124,7 +113,12 @@ unsigned output_next(struct output *o, struct iovec *ret, unsigned max)
 	if (s->at == s->used) {
 		struct output_side emptied;
 
-		restart(s);
+		s->used = s->at = 0;
+		if (s->size > OUTPUT_SMALL) {
+			free(s->data);
+			s->data = NULL;
+			s->size = 0;
+		}
 		emptied = *s;
 		*s = o->fills;
 		o->fills = emptied;

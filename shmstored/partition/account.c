@@ -144,22 +144,6 @@ static int take_lock(struct account *a)
 	return r;
 }
 
-/* Each second: takes it where it could not be had at the start. */
-static void take_lock_again(struct account *a)
-{
-	int fd = a->lock_fd < 0 ? open_marker(a) : -1;
-
-	if (fd < 0)
-		return;
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		close(fd);
-		return;
-	}
-	a->lock_fd = fd;
-	log_say(LOG_NOTICE, LOG_FIELDS(.object = a->path),
-		"the lock of the partition's marker is free, and ours now");
-}
-
 /* ---- the fast tick --------------------------------------------------------------------------- */
 
 static void add_member(struct account_tick *t, struct member *m)
@@ -196,26 +180,20 @@ static void lost(struct member *m)
 		conn_drop(c, CONN_E_PROTOCOL, "the page of your store was cut short");
 }
 
-static void read_members(struct account *a, struct account_tick *t)
-{
-	struct member *next;
-
-	for (struct member *m = a->members; m; m = next) {
-		next = m->next;
-		add_member(t, m);
-		if (pages_lost(m->page))
-			lost(m);
-	}
-}
-
 static void read_tick(struct account *a)
 {
 	struct account_tick t = a->gone;
+	struct member *next;
 	struct statvfs fs;
 
 	t.time_ns = (int64_t)clock_ns(CLOCK_REALTIME);
 	t.used_max = a->tick.used_max;
-	read_members(a, &t);
+	for (struct member *m = a->members; m; m = next) {
+		next = m->next;
+		add_member(&t, m);
+		if (pages_lost(m->page))
+			lost(m);
+	}
 	if (fstatvfs(a->fd, &fs) == 0) {
 		t.size = (uint64_t)fs.f_blocks * fs.f_frsize;
 		t.used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
@@ -260,6 +238,7 @@ static void add_history(struct account *a)
 static void on_tick(struct loop_op *op, int result, unsigned flags)
 {
 	struct account *a = CONTAINER_OF(op, account, tick_op);
+	int fd;
 
 	if (a->closing) {
 		if (!(flags & LOOP_MORE))
@@ -268,33 +247,20 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	}
 	if (result < 0)
 		return;
-	take_lock_again(a);
+	/* The lock is taken where it could not be had at the start. */
+	fd = a->lock_fd < 0 ? open_marker(a) : -1;
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		close(fd);
+	} else if (fd >= 0) {
+		a->lock_fd = fd;
+		log_say(LOG_NOTICE, LOG_FIELDS(.object = a->path),
+			"the lock of the partition's marker is free, and ours now");
+	}
 	read_tick(a);
 	add_history(a);
 	accountquota_tick(a); /* asks for recycled files; what these do not free, the tier takes */
 	PART_EACH(a, tick, a);
 	surveyor_tick(a, loop_clock());
-}
-
-static int open_parts(struct account *a)
-{
-	int r = 0;
-
-	for (const struct part *const *p = a->host->parts; r == 0 && p && *p; p++)
-		r = (*p)->open ? (*p)->open(a) : 0;
-	return r;
-}
-
-static void close_parts(struct account *a)
-{
-	size_t n = 0;
-
-	while (a->host->parts && a->host->parts[n])
-		n++;
-	while (n-- > 0) {
-		if (a->host->parts[n]->close)
-			a->host->parts[n]->close(a);
-	}
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -359,7 +325,8 @@ static int start(struct account *a)
 	read_tick(a);
 	a->before = a->tick;
 	add_history(a);
-	r = open_parts(a);
+	for (const struct part *const *p = a->host->parts; r == 0 && p && *p; p++)
+		r = (*p)->open ? (*p)->open(a) : 0;
 	if (r == 0)
 		r = surveyor_open(a);
 	if (r == 0) {
@@ -411,6 +378,8 @@ int account_open(struct host *h, const struct config_partition *config, struct a
 
 struct account *account_close(struct account *a)
 {
+	size_t n = 0;
+
 	if (!a)
 		return NULL;
 	a->closing = true;
@@ -418,7 +387,11 @@ struct account *account_close(struct account *a)
 		loop_cancel(a->host->loop, &a->tick_op);
 	finder_close(a);
 	surveyor_close(a);
-	close_parts(a);
+	while (a->host->parts && a->host->parts[n])
+		n++;
+	while (n-- > 0)
+		if (a->host->parts[n]->close)
+			a->host->parts[n]->close(a);
 	reaper_close(a);
 	while (a->members)
 		member_gone(a->members, "the daemon ends");

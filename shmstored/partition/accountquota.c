@@ -256,25 +256,16 @@ void accountquota_remove(struct member *m)
 		quota_remove(m->account->quota, s, now(m->account->accountquota));
 }
 
-/* A copy of the credit section of the page of the store at path. */
-static bool read_credit(const char *path, struct wire_credit *ret)
-{
-	bool whole;
-	int fd = pages_open(path);
-
-	if (fd < 0)
-		return false;
-	whole = pread(fd, ret, sizeof(*ret), WIRE_CREDIT_OFF) == (ssize_t)sizeof(*ret);
-	close(fd);
-	return whole;
-}
-
 void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label,
 		       uint64_t bytes)
 {
-	struct wire_credit c;
+	struct wire_credit c; /* a copy of its page's */
+	int fd = pages_open(path);
+	bool whole = fd >= 0 && pread(fd, &c, sizeof(c), WIRE_CREDIT_OFF) == (ssize_t)sizeof(c);
 
-	quota_found(a->quota, uid, label ? label : "", bytes, read_credit(path, &c) ? &c : NULL);
+	if (fd >= 0)
+		close(fd);
+	quota_found(a->quota, uid, label ? label : "", bytes, whole ? &c : NULL);
 }
 
 void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label,

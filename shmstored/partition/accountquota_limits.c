@@ -84,27 +84,20 @@ static bool is_as_in(const struct accountquota *k, const struct config_limit *c)
 	return l.hard == c->hard && l.soft == c->soft;
 }
 
-/* Limits that left the configuration return to the default, unless somebody changed them. */
-static int drop_old(struct accountquota *k, const struct config_partition *before)
-{
-	static const struct quota_limits none = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
-	int r = 0;
-
-	for (size_t i = 0; before && r == 0 && i < before->n_limits; i++) {
-		const struct config_limit *c = &before->limits[i];
-
-		if (!config_limit_find(k->account->config, c->kind, c->id) && is_as_in(k, c))
-			r = apply(k, c->kind, c->id, &none);
-	}
-	return r;
-}
-
 int accountquota_reload(struct account *a, const struct config_partition *before)
 {
 	struct accountquota *k = a->accountquota;
 	const struct config_partition *config = a->config;
-	int r = drop_old(k, before);
+	static const struct quota_limits none = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
+	int r = 0;
 
+	/* A limit that left the configuration becomes the default, unless somebody changed it. */
+	for (size_t i = 0; before && r == 0 && i < before->n_limits; i++) {
+		const struct config_limit *c = &before->limits[i];
+
+		if (!config_limit_find(config, c->kind, c->id) && is_as_in(k, c))
+			r = apply(k, c->kind, c->id, &none);
+	}
 	for (size_t i = 0; r == 0 && i < config->n_limits; i++) {
 		const struct config_limit *c = &config->limits[i];
 		const struct config_limit *old = config_limit_find(before, c->kind, c->id);
@@ -137,9 +130,8 @@ struct reason {
 	size_t size;
 };
 
-static int fail(const struct reason *why, int error, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static int fail(const struct reason *why, int error, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) int fail(const struct reason *why, int error,
+						      const char *format, ...)
 {
 	va_list args;
 
@@ -181,22 +173,10 @@ static int parse_partition(struct host *h, char **io, struct change *ret, const 
 	return 0;
 }
 
-static int parse_user(struct change *io, const struct reason *why)
-{
-	char digits[16];
-	const char *id = config_user_id(io->id, digits);
-
-	if (!id)
-		return fail(why, -EINVAL, "no user is called \"%s\"; write a name, a number or *",
-			    io->id);
-	if (id != io->id)
-		strcpy(io->id, id);
-	return 0;
-}
-
 static int parse_key(const char *key, struct change *ret, const struct reason *why)
 {
 	const char *id = key, *end = strrchr(key, '.');
+	char digits[16];
 
 	ret->kind = WIRE_LIMIT_PARTITION;
 	for (enum wire_limit kind = WIRE_LIMIT_USER; end && kind <= WIRE_LIMIT_STORE; kind++) {
@@ -217,7 +197,15 @@ static int parse_key(const char *key, struct change *ret, const struct reason *w
 	ret->soft = strcmp(key, "soft") == 0;
 	if (!ret->soft && strcmp(key, "limit") != 0)
 		return fail(why, -EINVAL, "there is no key \"%s\"; write one of " KEYS, key);
-	return ret->kind == WIRE_LIMIT_USER ? parse_user(ret, why) : 0;
+	if (ret->kind != WIRE_LIMIT_USER)
+		return 0;
+	id = config_user_id(ret->id, digits);
+	if (!id)
+		return fail(why, -EINVAL, "no user is called \"%s\"; write a name, a number or *",
+			    ret->id);
+	if (id != ret->id)
+		strcpy(ret->id, id);
+	return 0;
 }
 
 static int parse_value(const char *value, struct change *io, const struct reason *why)

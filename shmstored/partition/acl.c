@@ -27,27 +27,6 @@ static bool next(acl_t list, int which, acl_entry_t *ret, acl_tag_t *ret_tag)
 	return acl_get_entry(list, which, ret) == 1 && acl_get_tag_type(*ret, ret_tag) == 0;
 }
 
-static bool mask_allows_reading(acl_t list)
-{
-	acl_entry_t e;
-	acl_tag_t tag;
-
-	for (int which = ACL_FIRST_ENTRY; next(list, which, &e, &tag); which = ACL_NEXT_ENTRY) {
-		if (tag == ACL_MASK)
-			return may_read(e);
-	}
-	return true;
-}
-
-static bool is_user(acl_entry_t entry, uid_t uid)
-{
-	uid_t *id = acl_get_qualifier(entry);
-	bool is = id && *id == uid;
-
-	acl_free(id);
-	return is;
-}
-
 /* An entry with at most the right to read. id: of a user or a group. */
 static int add(acl_t *to, acl_tag_t tag, const void *id, bool readable)
 {
@@ -64,7 +43,7 @@ static int add(acl_t *to, acl_tag_t tag, const void *id, bool readable)
 static int keep(acl_t *to, acl_entry_t e, acl_tag_t tag, uid_t uid, bool masked_in)
 {
 	acl_entry_t owner;
-	void *id;
+	uid_t *id; /* or the gid, which is of this type, too */
 	int r;
 
 	switch (tag) {
@@ -76,10 +55,13 @@ static int keep(acl_t *to, acl_entry_t e, acl_tag_t tag, uid_t uid, bool masked_
 		return add(to, tag, NULL, may_read(e));
 	case ACL_USER:
 	case ACL_GROUP:
-		if (!masked_in || !may_read(e) || (tag == ACL_USER && is_user(e, uid)))
+		if (!masked_in || !may_read(e))
 			return 0;
 		id = acl_get_qualifier(e);
-		r = id ? add(to, tag, id, true) : -1;
+		if (id && tag == ACL_USER && *id == uid)
+			r = 0;
+		else
+			r = id ? add(to, tag, id, true) : -1;
 		acl_free(id);
 		return r;
 	default: /* the mask: ours is added at the end */
@@ -89,10 +71,13 @@ static int keep(acl_t *to, acl_entry_t e, acl_tag_t tag, uid_t uid, bool masked_
 
 static int copy(acl_t list, uid_t uid, acl_t *to)
 {
-	bool masked_in = mask_allows_reading(list);
+	bool masked_in = true;
 	acl_entry_t e;
 	acl_tag_t tag;
 
+	for (int which = ACL_FIRST_ENTRY; next(list, which, &e, &tag); which = ACL_NEXT_ENTRY)
+		if (tag == ACL_MASK)
+			masked_in = may_read(e);
 	for (int which = ACL_FIRST_ENTRY; next(list, which, &e, &tag); which = ACL_NEXT_ENTRY) {
 		if (keep(to, e, tag, uid, masked_in) < 0)
 			return -1;

@@ -140,17 +140,6 @@ static int open_root(int partition_fd)
 
 /* ---- one user's ------------------------------------------------------------------------------ */
 
-/* Gives the store in the directory fd, ours so far, to uid. Its directory last: until
- * then nobody else is inside. */
-static int give(int fd, uid_t uid)
-{
-	for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
-		if (fchownat(fd, PARTS[i], uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
-			return -errno;
-	}
-	return fchown(fd, uid, (gid_t)-1) < 0 ? -errno : 0;
-}
-
 static int make_store(struct shmstore_partition *p, uid_t uid, const char *making)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
@@ -186,7 +175,12 @@ static int make(struct shmstore_partition *p, int root_fd, uid_t uid, const char
 		fd = beneath_open(root_fd, making, O_RDONLY | O_DIRECTORY);
 		if (fd < 0)
 			return fd;
-		r = give(fd, uid);
+		/* Its directory last: until then nobody else is inside. */
+		for (size_t i = 0; r == 0 && i < sizeof(PARTS) / sizeof(PARTS[0]); i++)
+			if (fchownat(fd, PARTS[i], uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
+				r = -errno;
+		if (r == 0 && fchown(fd, uid, (gid_t)-1) < 0)
+			r = -errno;
 		close(fd);
 	}
 	if (r == 0 && renameat2(root_fd, making, root_fd, name, RENAME_NOREPLACE) < 0)

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/param.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -134,27 +135,19 @@ static void on_process_end(struct loop_op *op, int result, UNUSED unsigned flags
 	reaper_look(m->account, m->path);
 }
 
-/* Connections and surveys cannot do without descriptors; a death is also seen by
- * its connection, or a survey. */
-static bool is_to_spare(int fd)
-{
-	struct rlimit limit;
-	rlim_t reserve;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
-		return true;
-	reserve = limit.rlim_cur / 2 < FDS_RESERVE ? limit.rlim_cur / 2 : FDS_RESERVE;
-	return (rlim_t)fd < limit.rlim_cur - reserve;
-}
-
 static void watch_process(struct member *m, pid_t pid)
 {
+	struct rlimit limit;
 	int r;
 
 	if (m->pidfd >= 0)
 		return;
 	m->pidfd = owner_open(pid, m->start_time);
-	if (m->pidfd >= 0 && !is_to_spare(m->pidfd)) {
+	/* Connections and surveys cannot do without descriptors; a death is also seen by its
+	 * connection, or a survey. */
+	if (m->pidfd >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+	    limit.rlim_cur != RLIM_INFINITY &&
+	    (rlim_t)m->pidfd >= limit.rlim_cur - MIN(limit.rlim_cur / 2, FDS_RESERVE)) {
 		close(m->pidfd);
 		m->pidfd = -1;
 	}
@@ -177,16 +170,6 @@ static struct json_object *describe(const struct member *m)
 
 	fields_of(o, m, SAME(path), SAME(name), SAME(label), SAME(pid), SAME(uid));
 	return o;
-}
-
-static int add(struct account *a, struct member *m)
-{
-	HASH_ADD_KEYPTR(hh, a->by_path, m->path, strlen(m->path), m);
-	if (!m->hh.tbl)
-		return -ENOMEM;
-	DL_PREPEND(a->members, m);
-	a->n_members++;
-	return 0;
 }
 
 struct member *member_find(struct account *a, const char *path)
@@ -253,13 +236,17 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 		r = quota_add(a->quota, m->uid, m->label, m->name, m, loop_now(a->host->loop),
 			      &m->quota);
 	if (r == 0)
-		r = add(a, m);
+		HASH_ADD_KEYPTR(hh, a->by_path, m->path, strlen(m->path), m);
+	if (r == 0 && !m->hh.tbl)
+		r = -ENOMEM;
 	if (r < 0) {
 		accountquota_remove(m);
 		pages_unmap(m->page);
 		member_free(m);
 		return r;
 	}
+	DL_PREPEND(a->members, m);
+	a->n_members++;
 	watch_process(m, m->pid);
 	member_refresh(m);
 	m->put_bytes = m->last.put_bytes;

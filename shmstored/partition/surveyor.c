@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "account.h"
 #include "alloc.h"
@@ -290,19 +291,6 @@ static void age_holders(struct account *a, struct survey *s)
 	}
 }
 
-static void judge_residual(struct account *a, const struct survey *s)
-{
-	struct json_object *fields;
-
-	a->n_residuals = s->usage.residual ? a->n_residuals + 1 : 0;
-	if (a->n_residuals != 2)
-		return;
-	fields = account_json(a);
-	jsonmake_i64(fields, "residual", s->usage.residual);
-	jsonmake_u64(fields, "unreadable", s->usage.n_unreadable);
-	events_emit(a->host->events, EVENT_RESIDUAL, a->path, fields);
-}
-
 /* Members and dead stores as the survey found them. */
 static void compare(struct account *a, const struct survey *s)
 {
@@ -338,6 +326,7 @@ static void replace(struct account *a, struct survey *s)
 static void publish(struct account *a, struct surveying *job)
 {
 	struct survey *s = job->survey;
+	struct json_object *fields;
 
 	job->survey = NULL;
 	s->sequence = ++a->n_surveys;
@@ -345,7 +334,13 @@ static void publish(struct account *a, struct surveying *job)
 	replace(a, s);
 	accountquota_surveyed(a, s);
 	PART_EACH(a, surveyed, a, s);
-	judge_residual(a, s);
+	a->n_residuals = s->usage.residual ? a->n_residuals + 1 : 0;
+	if (a->n_residuals == 2) {
+		fields = account_json(a);
+		jsonmake_i64(fields, "residual", s->usage.residual);
+		jsonmake_u64(fields, "unreadable", s->usage.n_unreadable);
+		events_emit(a->host->events, EVENT_RESIDUAL, a->path, fields);
+	}
 	compare(a, s);
 }
 
@@ -363,27 +358,19 @@ static void answer(struct account_wait *w, const struct survey *survey, int erro
 
 static int begin(struct account *a, bool idle);
 
-static void plan_next(struct account *a, uint64_t began_ns, uint64_t cost_ns)
-{
-	uint64_t now_ns = loop_clock(), interval_ns = a->config->survey_interval_ns;
-	uint64_t rest_ns = cost_ns * SHARE;
-
-	a->survey_due_ns = began_ns + interval_ns;
-	if (a->survey_due_ns < now_ns + rest_ns)
-		a->survey_due_ns = now_ns + rest_ns;
-	if (interval_ns == 0)
-		a->survey_due_ns = UINT64_MAX; /* on demand only */
-}
-
 static void done(struct scanner_job *job)
 {
 	struct surveying *s = CONTAINER_OF(job, surveying, job);
 	struct account *a = s->account;
+	uint64_t interval_ns = a->config->survey_interval_ns;
 	bool counts = a->running == s;
 
 	if (counts) {
 		a->running = NULL;
-		plan_next(a, s->began_ns, job->busy_ns);
+		a->survey_due_ns =
+			MAX(s->began_ns + interval_ns, loop_clock() + job->busy_ns * SHARE);
+		if (interval_ns == 0)
+			a->survey_due_ns = UINT64_MAX; /* on demand only */
 		if (s->result == 0) {
 			s->survey->cost_ns = job->busy_ns;
 			publish(a, s);

@@ -449,31 +449,20 @@ static const char *take(struct peer *l)
 	return why;
 }
 
-static const char *connected(struct peer *l)
-{
-	socklen_t size = sizeof(int);
-	int error = 0;
-
-	if (getsockopt(l->stream.fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error)
-		return "";
-	l->connecting = false;
-	return NULL;
-}
-
 /* NULL, or why the connection has to end ("": for no reason that is worth a line). */
 static const char *go_on(struct peer *l, short *ret_events)
 {
+	socklen_t size = sizeof(int);
 	bool write = false;
-	int r;
+	int error = 0, r;
 
 	*ret_events = POLLIN;
 	if (l->broken)
 		return "it does not take what it is sent";
 	if (l->connecting) {
-		const char *why = connected(l);
-
-		if (why)
-			return why;
+		if (getsockopt(l->stream.fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error)
+			return "";
+		l->connecting = false;
 	}
 	if (!l->shaken) {
 		struct peerlink_hello h = {.magic = PEERLINK_MAGIC,

@@ -486,21 +486,6 @@ void quota_tick(struct quota *q, uint64_t now_ns)
 	quota_tell(q);
 }
 
-static int each_default(struct quota *q, int (*fn)(const struct quota_line *line, void *arg),
-			void *arg)
-{
-	for (enum wire_limit kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_STORE; kind++) {
-		const struct quota_limits *l = &q->defaults[kind];
-		struct quota_line line = {
-			.kind = kind, .id = "*", .hard = l->hard, .soft = l->soft};
-		int r = l->hard || l->soft ? fn(&line, arg) : 0;
-
-		if (r)
-			return r;
-	}
-	return 0;
-}
-
 int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg)
 {
 	quota_credit_read_all(q, q->partition);
@@ -515,5 +500,14 @@ int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *a
 		if (r)
 			return r;
 	}
-	return each_default(q, fn, arg);
+	for (enum wire_limit kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_STORE; kind++) {
+		const struct quota_limits *l = &q->defaults[kind];
+		struct quota_line line = {
+			.kind = kind, .id = "*", .hard = l->hard, .soft = l->soft};
+		int r = l->hard || l->soft ? fn(&line, arg) : 0;
+
+		if (r)
+			return r;
+	}
+	return 0;
 }

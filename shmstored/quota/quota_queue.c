@@ -433,25 +433,12 @@ void quota_put_pass(struct quota *q)
 	q->passing = false;
 }
 
-/* Of one that does not wait, after the pass. */
-static int take_now(struct quota *q, struct quota_wait *w, struct quota_answer *ret)
-{
-	bool pending = w->is == QUOTA_PUT;
-	int error = w->error;
-
-	*ret = w->answer;
-	quota_queue_forget(q, w);
-	/* The queue does not know that it did not wait. */
-	q->puts.counts.dropped -= pending;
-	q->puts.counts.refused += pending;
-	return error;
-}
-
 int quota_put_request(struct quota *q, struct quota_store *s, const struct quota_want *want,
 		      struct quota_answer *ret)
 {
 	struct quota_want once = *want;
 	struct quota_wait *w;
+	bool pending;
 	int r;
 
 	if (!q->puts.waiting) {
@@ -473,5 +460,14 @@ int quota_put_request(struct quota *q, struct quota_store *s, const struct quota
 		return -EMFILE;
 	}
 	quota_put_pass(q);
-	return want->wait ? 1 : take_now(q, w, ret);
+	if (want->wait)
+		return 1;
+	*ret = w->answer;
+	r = w->error;
+	pending = w->is == QUOTA_PUT;
+	quota_queue_forget(q, w);
+	/* The queue does not know that it did not wait. */
+	q->puts.counts.dropped -= pending;
+	q->puts.counts.refused += pending;
+	return r;
 }

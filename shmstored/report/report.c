@@ -113,20 +113,6 @@ static void rate(struct json_object *o, const char *name, int64_t elapsed_ns, ui
 	jsonmake_seconds(o, name, (int64_t)(per_second * 1e9));
 }
 
-static void ledgers_part(const struct account_tick *before, const struct account_tick *t,
-			 struct json_object *o)
-{
-	const int64_t elapsed_ns = before->time_ns ? t->time_ns - before->time_ns : 0;
-
-	fields_add(o, of_ledgers, t);
-	rate(o, "put_per_s", elapsed_ns, before->put_n, t->put_n);
-	rate(o, "put_bytes_per_s", elapsed_ns, before->put_bytes, t->put_bytes);
-	rate(o, "get_per_s", elapsed_ns, before->get_n, t->get_n);
-	rate(o, "handoff_per_s", elapsed_ns, before->handoff_n, t->handoff_n);
-	rate(o, "adopt_per_s", elapsed_ns, before->adopt_n, t->adopt_n);
-	rate(o, "delete_per_s", elapsed_ns, before->delete_n, t->delete_n);
-}
-
 /*
  * A partition's disk tier: what lies there, and what the daemon does with it. Named
  * as in "shmstore-admin --json tier", where they are the same.
@@ -161,41 +147,35 @@ static void report_tier(const struct report_view *v, struct account *a, struct j
 
 static void report_status(const struct report_view *v, struct account *a, struct json_object *o)
 {
-	const struct account_tick *t = &a->tick;
+	const struct account_tick *t = &a->tick, *before = &a->before;
+	const int64_t elapsed_ns = before->time_ns ? t->time_ns - before->time_ns : 0;
 	const struct survey *s = a->survey;
-	struct json_object *survey;
+	struct json_object *part;
 
 	fields_add(o, of_space, t);
 	jsonmake_u64(o, "available", t->size > t->used ? t->size - t->used : 0);
-	ledgers_part(&a->before, t, jsonmake_child(o, "ledgers", jsonmake_new()));
+	part = jsonmake_child(o, "ledgers", jsonmake_new());
+	fields_add(part, of_ledgers, t);
+	rate(part, "put_per_s", elapsed_ns, before->put_n, t->put_n);
+	rate(part, "put_bytes_per_s", elapsed_ns, before->put_bytes, t->put_bytes);
+	rate(part, "get_per_s", elapsed_ns, before->get_n, t->get_n);
+	rate(part, "handoff_per_s", elapsed_ns, before->handoff_n, t->handoff_n);
+	rate(part, "adopt_per_s", elapsed_ns, before->adopt_n, t->adopt_n);
+	rate(part, "delete_per_s", elapsed_ns, before->delete_n, t->delete_n);
 	jsonmake_flag(o, "surveying", a->running);
 	jsonmake_seconds(o, "survey_interval_seconds", (int64_t)a->config->survey_interval_ns);
-	survey = jsonmake_child(o, "survey", s ? jsonmake_new() : NULL);
+	part = jsonmake_child(o, "survey", s ? jsonmake_new() : NULL);
 	if (s) {
-		fields_add(survey, of_survey, s);
-		jsonmake_seconds(survey, "age_seconds", v->now_ns - s->time_ns);
-		fields_add(survey, of_usage, &s->usage);
+		fields_add(part, of_survey, s);
+		jsonmake_seconds(part, "age_seconds", v->now_ns - s->time_ns);
+		fields_add(part, of_usage, &s->usage);
 	}
 	report_tier(v, a, o);
 	report_arb_status(a, o);
 }
 
-/*
- * The holders of memory that has no name: the witnesses of the last survey, the
- * largest first as it gives them.
- */
-static void holder_part(const struct report_view *v, const struct survey_holder *h,
-			struct json_object *o)
-{
-	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), SAME(command), SAME(inode),
-		  SAME(bytes), SAME(mapped), FIELD(n_fds, "fds"), SAME(path), SAME(key),
-		  /* Several processes may hold one inode: the first ones' bytes add up. */
-		  SAME(first));
-	jsonmake_text(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
-	jsonmake_seconds(o, "age_seconds",
-			 v->mono_ns > h->since_ns ? (int64_t)(v->mono_ns - h->since_ns) : 0);
-}
-
+/* The holders of memory that has no name: the witnesses of the last survey, the largest first as
+ * it gives them. */
 static void report_holders(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	const struct survey *s = a->survey;
@@ -205,9 +185,21 @@ static void report_holders(const struct report_view *v, struct account *a, struc
 	jsonmake_u64(o, "left_out", s ? s->n_holders_left_out : 0);
 	jsonmake_u64(o, "ghosts", s ? s->usage.ghosts : 0);
 	jsonmake_u64(o, "inflight", s ? s->usage.inflight : 0);
-	for (size_t i = 0; s && i < s->n_holders; i++)
-		if (report_may_see(v, s->holders[i].uid))
-			holder_part(v, &s->holders[i], jsonmake_append(list, jsonmake_new()));
+	for (size_t i = 0; s && i < s->n_holders; i++) {
+		const struct survey_holder *h = &s->holders[i];
+
+		if (!report_may_see(v, h->uid))
+			continue;
+		o = jsonmake_append(list, jsonmake_new());
+		fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), SAME(command), SAME(inode),
+			  SAME(bytes), SAME(mapped), FIELD(n_fds, "fds"), SAME(path), SAME(key),
+			  /* Several processes may hold one inode: the first ones' bytes add up. */
+			  SAME(first));
+		jsonmake_text(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
+		jsonmake_seconds(o, "age_seconds",
+				 v->mono_ns > h->since_ns ? (int64_t)(v->mono_ns - h->since_ns)
+							  : 0);
+	}
 }
 
 /*

@@ -23,34 +23,10 @@ static struct amount limit_of(const struct pressure *p, int64_t bytes)
 	return p->limited ? amount_of(bytes) : AMOUNT_UNKNOWN;
 }
 
-static void partitions_part(const struct host *h, struct json_object *o)
-{
-	struct json_object *list = jsonmake_child(o, "partitions", jsonmake_new_list());
-
-	for (const struct account *a = h->accounts; a; a = a->next)
-		fields_of(jsonmake_append(list, jsonmake_new()), a, FIELD(path, "partition"),
-			  FIELD(tick.size, "size"), FIELD(tick.used, "used"));
-}
-
-static void processes_part(const struct report_view *v, const struct pressure *p,
-			   struct json_object *o)
-{
-	struct json_object *list = jsonmake_child(o, "processes", jsonmake_new_list());
-
-	for (const struct pressproc *proc = p->procs.list; proc; proc = proc->next) {
-		struct json_object *item;
-
-		if (!report_may_see(v, proc->uid))
-			continue;
-		item = jsonmake_append(list, jsonmake_new());
-		fields_of(item, proc, SAME(pid), SAME(uid), PLACE("private"), NUMBER(descendants));
-		memjson_amount(item, "private", proc->private);
-	}
-}
-
 void report_memory(const struct report_view *v, struct host *h, struct json_object *o)
 {
 	const struct pressure *p = h->pressure;
+	struct json_object *list;
 
 	jsonmake_flag(o, "enabled", p != NULL);
 	if (!p)
@@ -73,26 +49,23 @@ void report_memory(const struct report_view *v, struct host *h, struct json_obje
 	jsonmake_seconds(o, "above_kill_seconds", (int64_t)pressure_above_ns(p));
 	jsonmake_flag(o, "swap", h->config->pressure.swap);
 	memjson_levels(o, &p->reading);
-	partitions_part(h, o);
-	processes_part(v, p, o);
+	list = jsonmake_child(o, "partitions", jsonmake_new_list());
+	for (const struct account *a = h->accounts; a; a = a->next)
+		fields_of(jsonmake_append(list, jsonmake_new()), a, FIELD(path, "partition"),
+			  FIELD(tick.size, "size"), FIELD(tick.used, "used"));
+	list = jsonmake_child(o, "processes", jsonmake_new_list());
+	for (const struct pressproc *proc = p->procs.list; proc; proc = proc->next) {
+		struct json_object *item;
+
+		if (!report_may_see(v, proc->uid))
+			continue;
+		item = jsonmake_append(list, jsonmake_new());
+		fields_of(item, proc, SAME(pid), SAME(uid), PLACE("private"), NUMBER(descendants));
+		memjson_amount(item, "private", proc->private);
+	}
 }
 
 #define TASKS_SHOWN 256u /* by name; the sums are of all */
-
-static void task_part(const struct report_view *v, const struct admit_task *k,
-		      struct json_object *item)
-{
-	fields_of(item, k, FIELD(id, "task"), PLACE("state"), PLACE("pid"), SAME(uid),
-		  PLACE("level"), FIELD(name.lang, "language"), FIELD(name.func, "function"),
-		  FIELD(name.group, "group"), FIELD(gate.share.estimate, "reserve"),
-		  FIELD(gate.share.now, "now"));
-	jsonmake_text(item, "state", k->gate.runs ? "running" : "waiting");
-	jsonmake_i64(item, "pid", k->client->conn->peer.pid);
-	jsonmake_text(item, "level", policylevel_name(k->level));
-	if (!k->gate.runs)
-		jsonmake_null(item, "now");
-	jsonmake_seconds(item, "since_seconds", (int64_t)(v->mono_ns - k->since_ns));
-}
 
 /* Sums to all; tasks to whom they belong to and to administrators. */
 static void line_part(const struct report_view *v, const struct admit *a, struct json_object *o)
@@ -104,10 +77,22 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 	admit_books(a, &b);
 	fields_add(o, of_line, &b);
 	for (const struct admit_task *k = a->tasks; k && n < TASKS_SHOWN; k = k->hh.next) {
+		struct json_object *item;
+
 		if (!report_may_see(v, k->uid))
 			continue;
-		task_part(v, k, jsonmake_append(list, jsonmake_new()));
 		n++;
+		item = jsonmake_append(list, jsonmake_new());
+		fields_of(item, k, FIELD(id, "task"), PLACE("state"), PLACE("pid"), SAME(uid),
+			  PLACE("level"), FIELD(name.lang, "language"),
+			  FIELD(name.func, "function"), FIELD(name.group, "group"),
+			  FIELD(gate.share.estimate, "reserve"), FIELD(gate.share.now, "now"));
+		jsonmake_text(item, "state", k->gate.runs ? "running" : "waiting");
+		jsonmake_i64(item, "pid", k->client->conn->peer.pid);
+		jsonmake_text(item, "level", policylevel_name(k->level));
+		if (!k->gate.runs)
+			jsonmake_null(item, "now");
+		jsonmake_seconds(item, "since_seconds", (int64_t)(v->mono_ns - k->since_ns));
 	}
 }
 
@@ -184,7 +169,7 @@ void report_gate(const struct report_view *v, struct host *h, struct json_object
 	memjson_amount(o, "kill", limit_of(p, p->limits.kill));
 	jsonmake_u64(o, "window", p->gate.config.window);
 	jsonmake_u64(o, "hold", p->gate.config.hold);
-	jsonmake_u64(o, "quota", p->gated ? gate_quota(&p->gate, AMOUNT_UNKNOWN) : 0);
+	jsonmake_u64(o, "quota", p->gated ? gate_quota(&p->gate) : 0);
 	jsonmake_u64(o, "flips", p->gate.n_flips);
 	if (h->admit)
 		line_part(v, h->admit, o);
@@ -236,15 +221,6 @@ static bool add_profile(uint32_t id, const struct stage_amounts *amounts, void *
 	return ++l->n < STAGES_SHOWN;
 }
 
-static const char *state_of(const struct stages_session *s)
-{
-	if (s->at.waits)
-		return "waiting";
-	if (!s->name[0])
-		return "base";
-	return s->at.degraded ? "degraded" : "running";
-}
-
 static void session_part(const struct report_view *v, const struct stages_session *s,
 			 struct json_object *list)
 {
@@ -256,7 +232,11 @@ static void session_part(const struct report_view *v, const struct stages_sessio
 	o = jsonmake_append(list, jsonmake_new());
 	fields_of(o, s->member, FIELD(id, "session"), FIELD(name, "store"), SAME(pid), SAME(uid));
 	jsonmake_text(o, "stage", s->name);
-	jsonmake_text(o, "state", state_of(s));
+	jsonmake_text(o, "state",
+		      s->at.waits      ? "waiting"
+		      : !s->name[0]    ? "base"
+		      : s->at.degraded ? "degraded"
+				       : "running");
 	jsonmake_u64(o, "profile", s->at.profile);
 	amounts_part(o, &s->at.has);
 	jsonmake_flag(o, "degraded", s->at.degraded);

@@ -35,19 +35,6 @@ int report_labels(const struct report_view *v, const struct survey *s, struct su
 	return survey_labels(s, may_see, v, ret, ret_n);
 }
 
-static void labels_part(const struct report_view *v, const struct survey *s,
-			struct json_object *list)
-{
-	struct survey_label *labels;
-	size_t n;
-
-	if (report_labels(v, s, &labels, &n) < 0)
-		return;
-	for (size_t i = 0; i < n; i++)
-		fields_add(jsonmake_append(list, jsonmake_new()), of_label, &labels[i]);
-	free(labels);
-}
-
 /* ---- stores ---------------------------------------------------------------------------------- */
 
 static const char *user_name(const struct survey *s, uid_t uid, char digits[static 16])
@@ -126,6 +113,8 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 {
 	const struct survey *s = a->survey;
 	struct json_object *list = jsonmake_child(o, "workers", jsonmake_new_list());
+	struct survey_label *labels;
+	size_t n_labels;
 	uint64_t n = 0;
 
 	for (const struct member *m = a->members; m; m = m->next) {
@@ -154,8 +143,11 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 	for (size_t i = 0; s && i < s->n_users; i++)
 		fields_add(jsonmake_append(list, jsonmake_new()), of_user, &s->users[i]);
 	list = jsonmake_child(o, "labels", jsonmake_new_list());
-	if (s)
-		labels_part(v, s, list);
+	if (s && report_labels(v, s, &labels, &n_labels) == 0) {
+		for (size_t i = 0; i < n_labels; i++)
+			fields_add(jsonmake_append(list, jsonmake_new()), of_label, &labels[i]);
+		free(labels);
+	}
 }
 
 /* ---- limits, and puts that wait -------------------------------------------------------------- */
@@ -166,19 +158,6 @@ struct lines {
 	struct json_object *list;
 };
 
-/* Whether one of the asker's live stores has that label or that name. */
-static bool is_of_own_store(const struct report_view *v, const struct account *a,
-			    const struct quota_line *q)
-{
-	for (const struct member *m = a->members; m; m = m->next) {
-		const char *word = q->kind == WIRE_LIMIT_LABEL ? m->label : m->name;
-
-		if (strcmp(word, q->id) == 0 && report_may_see(v, m->uid))
-			return true;
-	}
-	return false;
-}
-
 bool report_may_see_limit(const struct report_view *v, const struct account *a,
 			  const struct quota_line *q)
 {
@@ -186,7 +165,12 @@ bool report_may_see_limit(const struct report_view *v, const struct account *a,
 		return true;
 	if (q->kind == WIRE_LIMIT_USER)
 		return report_may_see(v, (uid_t)strtoul(q->id, NULL, 10));
-	return is_of_own_store(v, a, q);
+	/* Has one of the asker's live stores that label or that name? */
+	for (const struct member *m = a->members; m; m = m->next)
+		if (strcmp(q->kind == WIRE_LIMIT_LABEL ? m->label : m->name, q->id) == 0 &&
+		    report_may_see(v, m->uid))
+			return true;
+	return false;
 }
 
 static int add_line(const struct quota_line *q, void *arg)
@@ -390,36 +374,28 @@ static bool add_context(void *arg, const struct arb_context_info *i)
 	return true;
 }
 
-static void knobs_part(const struct arbhost *h, struct json_object *o)
-{
-	for (int k = ARB_KNOB_MAX_BYPASS; k <= ARB_KNOB_OS_PROBE; k++)
-		jsonmake_i64(o, arb_knob_name((enum arb_knob)k),
-			     arb_knob(h->core, (enum arb_knob)k));
-	ms(o, "wait_ms", arb_config(h)->wait_ns);
-	ms(o, "tick_ms", arb_config(h)->tick_ns);
-}
-
-static void totals_part(const struct arbhost *h, struct json_object *o)
-{
-	struct arb_totals t;
-
-	arb_totals(h->core, &t);
-	fields_of(o, &t, NUMBER(messages), NUMBER(retries), NUMBER(splits), NUMBER(nomem),
-		  NUMBER(toobig), NUMBER(timeouts), NUMBER(canceled), NUMBER(removed),
-		  NUMBER(progress), NUMBER(detects), NUMBER(parked), NUMBER(contexts),
-		  NUMBER(tasks), NUMBER(pools), NUMBER(reservations));
-}
-
 void report_arbiter(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	struct listing l = {.view = v, .host = a->arb};
+	struct json_object *part;
+	struct arb_totals t;
 
 	jsonmake_flag(o, "enabled", a->arb);
 	if (!a->arb)
 		return;
 	l.now_ns = arb_now(a->arb);
-	knobs_part(a->arb, jsonmake_child(o, "knobs", jsonmake_new()));
-	totals_part(a->arb, jsonmake_child(o, "totals", jsonmake_new()));
+	part = jsonmake_child(o, "knobs", jsonmake_new());
+	for (int k = ARB_KNOB_MAX_BYPASS; k <= ARB_KNOB_OS_PROBE; k++)
+		jsonmake_i64(part, arb_knob_name((enum arb_knob)k),
+			     arb_knob(a->arb->core, (enum arb_knob)k));
+	ms(part, "wait_ms", arb_config(a->arb)->wait_ns);
+	ms(part, "tick_ms", arb_config(a->arb)->tick_ns);
+	arb_totals(a->arb->core, &t);
+	part = jsonmake_child(o, "totals", jsonmake_new());
+	fields_of(part, &t, NUMBER(messages), NUMBER(retries), NUMBER(splits), NUMBER(nomem),
+		  NUMBER(toobig), NUMBER(timeouts), NUMBER(canceled), NUMBER(removed),
+		  NUMBER(progress), NUMBER(detects), NUMBER(parked), NUMBER(contexts),
+		  NUMBER(tasks), NUMBER(pools), NUMBER(reservations));
 	l.list = jsonmake_child(o, "pools", jsonmake_new_list());
 	arb_each_pool(a->arb->core, add_pool, &l);
 	l.list = jsonmake_child(o, "tasks", jsonmake_new_list());
@@ -483,16 +459,12 @@ bool report_arb_sums(const struct account *a, struct report_arb *ret)
 	return true;
 }
 
-struct states {
-	uint64_t n[ARB_REMOVE_THROW + 1];
-};
-
 static bool count_state(void *arg, const struct arb_context_info *i)
 {
-	struct states *s = arg;
+	uint64_t *n = arg; /* by state */
 
 	if (i->state >= 0 && i->state <= ARB_REMOVE_THROW)
-		s->n[i->state]++;
+		n[i->state]++;
 	return true;
 }
 
@@ -500,7 +472,7 @@ void report_arb_status(const struct account *a, struct json_object *o)
 {
 	static const enum arb_state at_rest[] = {ARB_RUNNING, ARB_ALLOC,     ARB_ALLOC_FREE,
 						 ARB_BLOCKED, ARB_BUFN_WAIT, ARB_BUFN};
-	struct states states = {0};
+	uint64_t n[ARB_REMOVE_THROW + 1] = {0};
 	struct json_object *list;
 	struct report_arb r;
 
@@ -511,7 +483,7 @@ void report_arb_status(const struct account *a, struct json_object *o)
 	o = jsonmake_child(o, "arbiter", jsonmake_new());
 	fields_add(o, of_arbiter, &r);
 	list = jsonmake_child(o, "states", jsonmake_new());
-	arb_each_context(a->arb->core, count_state, &states);
+	arb_each_context(a->arb->core, count_state, n);
 	for (size_t i = 0; i < sizeof(at_rest) / sizeof(at_rest[0]); i++)
-		jsonmake_u64(list, arb_state_name(at_rest[i]), states.n[at_rest[i]]);
+		jsonmake_u64(list, arb_state_name(at_rest[i]), n[at_rest[i]]);
 }

@@ -193,19 +193,15 @@ struct watch {
 	bool catching_up;
 };
 
-static bool may_see(const struct watch *w, uint64_t sequence)
-{
-	uid_t owner = events_owner(w->conn->host->events, sequence);
-
-	return owner == (uid_t)-1 || owner == w->conn->peer.uid || conn_is_admin(w->conn);
-}
-
 static int tell(struct watch *w, uint64_t sequence, const char *json, size_t n)
 {
 	struct wire_event event = {.sequence = sequence};
+	uid_t owner = events_owner(w->conn->host->events, sequence);
 
 	w->told = sequence;
-	return may_see(w, sequence) ? conn_send(w->conn, WIRE_EVENT, 0, &event, json, n) : CONN_OK;
+	return owner == (uid_t)-1 || owner == w->conn->peer.uid || conn_is_admin(w->conn)
+		       ? conn_send(w->conn, WIRE_EVENT, 0, &event, json, n)
+		       : CONN_OK;
 }
 
 static void on_event(struct event_sink *sink, UNUSED enum event e, uint64_t sequence,
@@ -457,19 +453,6 @@ static void refuse(const struct reaping *r)
 	conn_refuse(r->conn, r->serial, r->result, "%s: %s", r->path, why);
 }
 
-static void reply(struct reaping *r)
-{
-	struct json_object *o;
-
-	if (r->result < 0) {
-		refuse(r);
-		return;
-	}
-	jsonmake_begin();
-	o = jsonmake_end(document(r));
-	conn_send_object(r->conn, r->serial, o, "it was reaped, but there is no memory to say how");
-}
-
 /* Tells the books and the watchers what the reap changed. */
 static void tell_reaped(const struct reaping *r)
 {
@@ -498,8 +481,13 @@ static void done(struct scanner_job *job)
 		tell_reaped(r);
 	if (r->result == 0 && !r->account->closing && r->expiry_ms != UINT64_MAX)
 		reaper_look(r->account, r->path); /* which waits for the leases */
-	if (r->conn)
-		reply(r);
+	if (r->conn && r->result < 0) {
+		refuse(r);
+	} else if (r->conn) {
+		jsonmake_begin();
+		conn_send_object(r->conn, r->serial, jsonmake_end(document(r)),
+				 "it was reaped, but there is no memory to say how");
+	}
 	reaping_free(r);
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -140,11 +141,6 @@ DISPATCH_HANDLER(set)
  * more, for these or at the gate. */
 #define WAIT_MAX_MS UINT64_C(86400000) /* nobody waits longer than a day */
 
-static uint64_t deadline(const struct host *h, uint64_t timeout_ms)
-{
-	return loop_now(h->loop) + (timeout_ms < WAIT_MAX_MS ? timeout_ms : WAIT_MAX_MS) * 1000000;
-}
-
 DISPATCH_HANDLER(grant)
 {
 	struct host *h = c->host;
@@ -154,7 +150,7 @@ DISPATCH_HANDLER(grant)
 		.need = body->need,
 		.ahead = body->ahead,
 		.wait = (body->flags & WIRE_GRANT_WAIT) != 0,
-		.deadline_ns = deadline(h, body->timeout_ms),
+		.deadline_ns = loop_now(h->loop) + MIN(body->timeout_ms, WAIT_MAX_MS) * 1000000,
 	};
 	struct quota_answer a;
 	struct wire_granted granted;

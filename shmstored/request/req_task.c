@@ -259,18 +259,6 @@ static int refuse_off(struct conn *c, uint64_t serial)
 
 /* ---- tasks ---- */
 
-static int estimate(struct conn *c, uint64_t serial, const struct profile_name *name,
-		    const struct wire_profile *w)
-{
-	const uint64_t declared[PROFILE_RESOURCES] = {w->private_bytes, w->shared_bytes, w->cpu_ms};
-	struct profiles_estimate e =
-		profiles_estimate(c->host->profiles, c->peer.uid, name, declared);
-	struct wire_profiled body = {e.used[PROFILE_PRIVATE], e.used[PROFILE_SHARED],
-				     e.used[PROFILE_CPU], e.n};
-
-	return conn_send(c, WIRE_PROFILED, serial, &body, NULL, 0);
-}
-
 static const struct conn_why not_begun[] = {
 	{-EMFILE, "too many tasks of one client run: end some first"},
 	{-EEXIST, "a task with this number runs already"},
@@ -278,6 +266,9 @@ static const struct conn_why not_begun[] = {
 
 static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, char *tail)
 {
+	const uint64_t declared[PROFILE_RESOURCES] = {w->private_bytes, w->shared_bytes, w->cpu_ms};
+	struct profiles_estimate e;
+	struct wire_profiled body;
 	struct profile_name name;
 	int r = 0;
 
@@ -287,7 +278,10 @@ static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, 
 		r = profiletasks_begin(c->host->profiles, c, w->task, &name);
 	if (r < 0)
 		return conn_refuse_why(c, serial, r, not_begun);
-	return estimate(c, serial, &name, w);
+	e = profiles_estimate(c->host->profiles, c->peer.uid, &name, declared);
+	body = (struct wire_profiled){e.used[PROFILE_PRIVATE], e.used[PROFILE_SHARED],
+				      e.used[PROFILE_CPU], e.n};
+	return conn_send(c, WIRE_PROFILED, serial, &body, NULL, 0);
 }
 
 static int done(struct conn *c, uint64_t serial, const struct wire_profile *w, int r)

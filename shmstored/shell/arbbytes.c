@@ -211,18 +211,6 @@ static int resize(struct arbrequest *q, const struct arb_reservation_info *i)
 	return outcome;
 }
 
-static int pin(struct arbrequest *q, struct arb_hold *r)
-{
-	struct arb_message m = call_of(q, ARB_OP_PIN);
-	struct arb_task_info i;
-
-	m.task = arb_id(q->client, q->w->task);
-	if (m.task && !arb_task(q->client->host->core, m.task, &i))
-		return ARB_INVALID;
-	r->unpinned = r->offered = false;
-	return call(q, &m);
-}
-
 int arbbytes_change(struct arbrequest *q)
 {
 	struct arbguest *c = q->client;
@@ -230,6 +218,7 @@ int arbbytes_change(struct arbrequest *q)
 	struct arb_message m = {.reservation = arb_id(c, w->reservation), .bytes = w->bytes};
 	struct arb_hold *r = arb_hold(c->host->core, m.reservation);
 	struct arb_reservation_info i;
+	struct arb_task_info t;
 
 	if (!r || !arb_reservation(c->host->core, m.reservation, &i))
 		return ARB_INVALID;
@@ -244,7 +233,12 @@ int arbbytes_change(struct arbrequest *q)
 		m.op = ARB_OP_SEAL;
 		return arbstep_do(c->host, &m);
 	case WIRE_ARB_PIN:
-		return pin(q, r);
+		m = call_of(q, ARB_OP_PIN);
+		m.task = arb_id(c, w->task);
+		if (m.task && !arb_task(c->host->core, m.task, &t))
+			return ARB_INVALID;
+		r->unpinned = r->offered = false;
+		return call(q, &m);
 	case WIRE_ARB_UNPIN:
 		if (w->task)
 			/* only what its owner pins: others' pins are the core's own */

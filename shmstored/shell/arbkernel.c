@@ -49,18 +49,13 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-static uint64_t counter(const struct member *m, size_t off)
-{
-	const char *at = (const char *)m->page + WIRE_LEDGER_OFF + off;
-
-	/* Relaxed: a figure; the kernel's word, read after it, bounds what comes of it. */
-	return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at,
-				    memory_order_relaxed);
-}
-
 static void read_client(struct arbhost *h, struct arbguest *c)
 {
-	uint64_t reserved = counter(c->member, offsetof(struct shmstore_counters, reserved_bytes));
+	const char *at = (const char *)c->member->page + WIRE_LEDGER_OFF +
+			 offsetof(struct shmstore_counters, reserved_bytes);
+	/* Relaxed: a figure; the kernel's word, read after it, bounds what comes of it. */
+	uint64_t reserved = atomic_load_explicit((const _Atomic uint64_t *)(const void *)at,
+						 memory_order_relaxed);
 
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
 		arbpage_read(c, slot);

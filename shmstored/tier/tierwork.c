@@ -243,39 +243,33 @@ void tierplan_forget(struct tierplan *p)
 
 /* ---- whose ----------------------------------------------------------------------------------- */
 
-static uint64_t excess(const struct tierplan_user *u)
+/* all: what it has; else what it has above its share. */
+static uint64_t bytes_of(const struct tierplan_user *u, bool all)
 {
-	return u->bytes > u->share ? u->bytes - u->share : 0;
+	return all ? u->bytes : u->bytes > u->share ? u->bytes - u->share : 0;
 }
-
-static uint64_t all(const struct tierplan_user *u)
-{
-	return u->bytes;
-}
-
-typedef uint64_t bytes_of(const struct tierplan_user *u);
 
 /* The idle before the busy, then who has the most. */
 static int compare(const void *left, const void *right, void *arg)
 {
 	const struct tierplan_user *a = left, *b = right;
-	bytes_of *of = *(bytes_of **)arg;
+	const bool *all = arg;
+	uint64_t one = bytes_of(a, *all), two = bytes_of(b, *all);
 
 	if (a->idle != b->idle)
 		return a->idle ? -1 : 1;
-	return (of(a) < of(b)) - (of(a) > of(b));
+	return (one < two) - (one > two);
 }
 
-/* Takes of(u) bytes from each user in that order while there is need, and subtracts them from
- * u's. */
-static size_t take(struct tierplan_user *users, size_t n, bytes_of *of, uint64_t *io_need,
+/* Takes bytes_of() each user in that order while there is need, and subtracts them from its. */
+static size_t take(struct tierplan_user *users, size_t n, bool all, uint64_t *io_need,
 		   struct tierplan_step *ret_steps)
 {
 	size_t n_steps = 0;
 
-	qsort_r(users, n, sizeof(*users), compare, &of);
+	qsort_r(users, n, sizeof(*users), compare, &all);
 	for (size_t i = 0; i < n && *io_need; i++) {
-		uint64_t bytes = of(&users[i]);
+		uint64_t bytes = bytes_of(&users[i], all);
 
 		if (bytes > *io_need)
 			bytes = *io_need;
@@ -299,8 +293,8 @@ size_t tierplan_steps(struct tierplan_user *users, size_t n, uint64_t low, uint6
 		if (!users[i].share)
 			users[i].share = low / n;
 	}
-	n_steps = take(users, n, excess, &need, ret_steps);
-	return n_steps + take(users, n, all, &need, ret_steps + n_steps);
+	n_steps = take(users, n, false, &need, ret_steps);
+	return n_steps + take(users, n, true, &need, ret_steps + n_steps);
 }
 
 /* ---- it is told ------------------------------------------------------------------------------ */
@@ -337,31 +331,23 @@ void tiersay_disk_full(struct account *a, const struct tierwork *w, uint64_t ret
 	events_emit(a->host->events, EVENT_DISK_FULL, a->path, o);
 }
 
-/* The user in whose directory of the tier path lies: ".../<uid>/<id>".
- * (uid_t)-1: not to be told. */
-static uid_t owner_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	unsigned uid;
-	int end = 0;
-
-	while (slash && slash > path && slash[-1] != '/')
-		slash--;
-	if (!slash || sscanf(slash, "%10u/%n", &uid, &end) != 1 || !end)
-		return (uid_t)-1;
-	return (uid_t)uid;
-}
-
 void tiersay_damage(struct account *a, const char *path, const char *what, int error)
 {
 	struct json_object *o = account_json(a);
-	uid_t owner = owner_of(path ? path : "");
+	const char *owner = path ? strrchr(path, '/') : NULL;
+	unsigned uid = 0;
+	int end = 0;
 
 	jsonmake_text(o, "path", path && *path ? path : NULL);
 	jsonmake_text(o, "what", *what ? what : shmstore_strerror(error));
 	jsonmake_text(o, "error", shmstore_strerror(error));
-	/* Nobody's event is everybody's: what is not known to be somebody's is root's. */
-	jsonmake_u64(o, "uid", owner == (uid_t)-1 ? 0 : owner);
+	/* It lies in its user's directory of the tier: ".../<uid>/<id>". Nobody's event is
+	 * everybody's: what is not known to be somebody's is root's. */
+	while (owner && owner > path && owner[-1] != '/')
+		owner--;
+	if (!owner || sscanf(owner, "%10u/%n", &uid, &end) != 1 || !end || uid == (uid_t)-1)
+		uid = 0;
+	jsonmake_u64(o, "uid", uid);
 	events_emit(a->host->events, EVENT_TIER_DAMAGE, path && *path ? path : a->path, o);
 }
 

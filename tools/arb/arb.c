@@ -149,7 +149,6 @@ static int cmd_arb_threads(struct admin *a, int argc, char **argv)
 {
 	static const struct options_row options[] = {SORT_ROW(0), {NULL}};
 	size_t order = 0;
-	const struct asking_view view = {.partition = print_threads};
 
 	OPTIONS_PARSE(a, argc, argv, "arb threads",
 		      "Shows every context: a thread, or whatever else waits for memory.\v"
@@ -157,7 +156,7 @@ static int cmd_arb_threads(struct admin *a, int argc, char **argv)
 		      "its attempt takes in all, PASSED how often others were served before it. "
 		      "CONTEXT and TASK are what cancel and inject take.",
 		      .options = options, .own = &order);
-	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
+	return ASKING_SHOW(a, SHMSTORE_QUERY_ARBITER, .partition = print_threads);
 }
 
 static const struct table_column columns[] = {
@@ -193,7 +192,6 @@ static int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	bool ended = false;
-	const struct asking_view view = {.partition = print_tasks};
 
 	OPTIONS_PARSE(
 		a, argc, argv, "arb tasks",
@@ -201,7 +199,8 @@ static int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in "
 		"attempts that were rolled back. PRIO \"-\": by arrival, behind all that have one.",
 		.options = options, .own = &ended);
-	return asking_show(a, ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
+	return ASKING_SHOW(a, ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER,
+			   .partition = print_tasks);
 }
 
 /* ---- pools ---- */
@@ -214,8 +213,6 @@ static void print_pools(const struct admin *a, const struct json_object *p)
 
 static int cmd_arb_pools(struct admin *a, int argc, char **argv)
 {
-	const struct asking_view view = {.partition = print_pools};
-
 	OPTIONS_PARSE(
 		a, argc, argv, "arb pools",
 		"Shows every pool: the partition's, and the private budgets of processes.\v"
@@ -223,7 +220,7 @@ static int cmd_arb_pools(struct admin *a, int argc, char **argv)
 		"lent to stores ahead of their need and taken back at once. OBJECTS, GHOSTS "
 		"(deleted, still mapped) and DRIFT (files that are not the partition's) are what "
 		"the kernel says. PRESSURE: does anybody wait, was anybody rolled back lately.");
-	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
+	return ASKING_SHOW(a, SHMSTORE_QUERY_ARBITER, .partition = print_pools);
 }
 
 /* ---- log ------------------------------------------------------------------------------------- */
@@ -337,7 +334,6 @@ static int cmd_arb_log(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct log l = {0};
-	const struct asking_view view = {.document = print_csv};
 
 	OPTIONS_PARSE(
 		a, argc, argv, "arb log",
@@ -345,7 +341,7 @@ static int cmd_arb_log(struct admin *a, int argc, char **argv)
 		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op "
 		"thread\" whom it moved. With --json the daemon's document comes as it is, whole.",
 		.options = options, .own = &l);
-	return asking_show(a, SHMSTORE_QUERY_ARB_LOG, &view);
+	return ASKING_SHOW(a, SHMSTORE_QUERY_ARB_LOG, .document = print_csv);
 }
 
 /* ---- top ------------------------------------------------------------------------------------- */

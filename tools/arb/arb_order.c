@@ -82,15 +82,6 @@ static const char *const kinds[] = {
 	[SHMSTORE_ARB_INJECT_TIMEDOUT] = "timedout",
 };
 
-static unsigned kind_of(const char *name)
-{
-	for (unsigned i = SHMSTORE_ARB_INJECT_RETRY; i <= SHMSTORE_ARB_INJECT_TIMEDOUT; i++) {
-		if (strcmp(kinds[i], name) == 0)
-			return i;
-	}
-	return 0;
-}
-
 static void check(const struct argp_state *state, const struct command_line *line)
 {
 	struct order *o = line->own;
@@ -102,22 +93,6 @@ static void check(const struct argp_state *state, const struct command_line *lin
 }
 
 typedef struct order OF;
-
-static void print_injected(const struct admin *a, const struct order *o, const char *target)
-{
-	struct json_object *j = jsonmake_new();
-
-	jsonmake_prose(j, "partition", o->partition);
-	jsonmake_prose(j, "inject", kinds[o->what.kind]);
-	jsonmake_u64(j, o->what.task ? "task" : "context", o->what.target);
-	jsonmake_i64(j, "count", o->what.value);
-	jsonmake_u64(j, "skip", o->what.skip);
-	if (!a->json)
-		jsonmake_prose(j, "target", target);
-	json_say(a, j,
-		 "{partition}: [count?{inject} for the next [count=1?reserve|{count} reserves] of|"
-		 "no {inject} for] [task?task|context] {target}[count?| any more]\n");
-}
 
 int cmd_arb_inject(struct admin *a, int argc, char **argv)
 {
@@ -142,7 +117,9 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv)
 		.names = names, .n_needed = 2, .options = options, .own = &o, .check = check);
 
 	options_parse(&line, argc, argv);
-	o.what.kind = kind_of(line.args[0]);
+	for (unsigned i = SHMSTORE_ARB_INJECT_RETRY; i <= SHMSTORE_ARB_INJECT_TIMEDOUT; i++)
+		if (strcmp(kinds[i], line.args[0]) == 0)
+			o.what.kind = i;
 	if (!o.what.kind) {
 		message_say("arb inject: %s: is none of retry, split, error, toobig, timedout",
 			    line.args[0]);
@@ -151,7 +128,17 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv)
 	o.what.target = read_id("inject", line.args[1]);
 	_client_ struct shmstore_client *c = begin(a, &o);
 	say(c, &o, line.args[1]);
-	print_injected(a, &o, line.args[1]);
+	struct json_object *j = jsonmake_new();
+	jsonmake_prose(j, "partition", o.partition);
+	jsonmake_prose(j, "inject", kinds[o.what.kind]);
+	jsonmake_u64(j, o.what.task ? "task" : "context", o.what.target);
+	jsonmake_i64(j, "count", o.what.value);
+	jsonmake_u64(j, "skip", o.what.skip);
+	if (!a->json)
+		jsonmake_prose(j, "target", line.args[1]);
+	json_say(a, j,
+		 "{partition}: [count?{inject} for the next [count=1?reserve|{count} reserves] of|"
+		 "no {inject} for] [task?task|context] {target}[count?| any more]\n");
 	return ADMIN_OK;
 }
 

@@ -157,21 +157,6 @@ struct json_object *asking_query(const struct admin *a, enum shmstore_query what
 	return document;
 }
 
-static void show_to_people(const struct admin *a, const struct json_object *document,
-			   const struct asking_view *view)
-{
-	if (view->document)
-		view->document(a, document);
-	if (!view->partition)
-		return;
-	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
-		const struct json_object *p = jsonin_at(document, "partitions", i);
-
-		table_heading(jsonin_text(p, "partition"), i == 0);
-		view->partition(a, p);
-	}
-}
-
 int asking_show(const struct admin *a, enum shmstore_query what, const struct asking_view *view)
 {
 	struct json_object *document = asking_query(a, what);
@@ -189,8 +174,15 @@ int asking_show(const struct admin *a, enum shmstore_query what, const struct as
 		json_print(document);
 		return status;
 	}
-	if (!view->watched || status == ADMIN_OK)
-		show_to_people(a, o, view);
+	const bool said = view->watched && status != ADMIN_OK; /* why it shows nothing */
+	if (view->document && !said)
+		view->document(a, o);
+	for (size_t i = 0; view->partition && !said && i < jsonin_count(o, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(o, "partitions", i);
+
+		table_heading(jsonin_text(p, "partition"), i == 0);
+		view->partition(a, p);
+	}
 	jsonin_free(document);
 	return status;
 }

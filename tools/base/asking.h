@@ -57,6 +57,7 @@ struct asking_view {
 };
 /* Asks, and shows the answer: in JSON as it is, or as view says. Returns the exit status. */
 int asking_show(const struct admin *a, enum shmstore_query what, const struct asking_view *view);
+#define ASKING_SHOW(a, what, ...) asking_show(a, what, &(struct asking_view){__VA_ARGS__})
 /* Says why a request failed. what: what was asked about; NULL: the daemon. Returns ADMIN_FAILED. */
 int asking_explain(const struct shmstore_client *c, const char *what, int error);
 /* Says so, and ends the program, where error is below 0. */

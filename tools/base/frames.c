@@ -99,14 +99,6 @@ static int begin(struct frames *f, bool wanted)
 	return 0;
 }
 
-static void end(struct frames *f)
-{
-	if (f->live)
-		leave(f);
-	close(f->signals);
-	f->live = false;
-}
-
 /* ---- frames ---- */
 
 static int handle_signal(struct frames *f, int number)
@@ -206,6 +198,9 @@ int frames_run(struct frames *f, bool wanted)
 		if (!wait_next(f, deadline))
 			break;
 	}
-	end(f);
+	if (f->live)
+		leave(f);
+	close(f->signals);
+	f->live = false;
 	return r;
 }

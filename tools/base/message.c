@@ -23,8 +23,6 @@
 #include "jsonin.h"
 #include "refused.h"
 
-static void put_line(const char *prefix, const char *what, const char *format, va_list args)
-	__attribute__((format(printf, 3, 0)));
 static void put_escaped(const char *text)
 {
 	for (; *text; text++) {
@@ -36,7 +34,8 @@ static void put_escaped(const char *text)
 	}
 }
 
-static void put_line(const char *prefix, const char *what, const char *format, va_list args)
+static __attribute__((format(printf, 3, 0))) void put_line(const char *prefix, const char *what,
+							   const char *format, va_list args)
 {
 	char *text = NULL;
 

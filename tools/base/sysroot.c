@@ -53,13 +53,6 @@ bool sysroot_number(const struct admin *a, const char *path, uint64_t *ret)
 	return text && human_number(text, UINT64_MAX, ret);
 }
 
-bool sysroot_exists(const struct admin *a, const char *path)
-{
-	_free_ char *full = sysroot_path(a, path);
-
-	return access(full, F_OK) == 0;
-}
-
 int sysroot_memory(const struct admin *a, bool count_swap, struct memsource_reading *ret)
 {
 	_free_ char *proc = sysroot_path(a, "/proc"), *cgroup = sysroot_path(a, "/sys/fs/cgroup");

@@ -18,7 +18,6 @@ char *sysroot_path(const struct admin *a, const char *path);
 char *sysroot_read(const struct admin *a, const char *path);
 /* The decimal number that a file holds. */
 bool sysroot_number(const struct admin *a, const char *path, uint64_t *ret);
-bool sysroot_exists(const struct admin *a, const char *path);
 /* As memsource_read(). */
 int sysroot_memory(const struct admin *a, bool count_swap, struct memsource_reading *ret);
 

@@ -296,10 +296,10 @@ void table_one(const struct admin *a, const struct table_column *columns, size_t
 	table_finish(&t);
 }
 
-void table_row_color(struct table *t, const char *color)
+void table_row_bold(struct table *t)
 {
 	for (size_t i = 0; i < t->n_columns; i++)
-		table_color(t, i, color);
+		table_color(t, i, "bold");
 }
 
 void table_finish(struct table *t)

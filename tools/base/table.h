@@ -84,8 +84,8 @@ void table_figure(struct table *t, size_t column, struct json_object *value, enu
 void table_state(struct table *t, size_t column, const char *state);
 /* Shows a store's "alive", "keep" and "registered". */
 void table_store_state(struct table *t, size_t column, const struct json_object *o);
-/* The colour of the whole row. */
-void table_row_color(struct table *t, const char *color);
+/* The whole row stands in bold. */
+void table_row_bold(struct table *t);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);
 /* Sorts what is not yet printed: by the text of a column, or of a column of numbers the largest

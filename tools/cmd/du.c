@@ -140,7 +140,7 @@ static void print_text(const struct admin *a, const struct json_object *o,
 	table_sort(&t, sort);
 	if (t.n_lines || jsonin_u64(o, "total_stores")) {
 		table_object(&t, total);
-		table_row_color(&t, "bold");
+		table_row_bold(&t);
 	} else {
 		puts("no stores");
 	}

@@ -95,18 +95,6 @@ static void gctable_total(const struct admin *a, const struct json_object *docum
 
 /* ---- gc -------------------------------------------------------------------------------------- */
 
-static void print_text(const struct gc *gc, const struct json_object *o, bool tier)
-{
-	gctable_print(gc->admin, o, tier);
-	if (gc->n_actions)
-		gctable_total(gc->admin, o);
-	else
-		puts(gc->n_failed
-			     ? "no other garbage was found, and not everything could be looked at"
-		     : gc->n_kept ? "nothing else: no garbage"
-				  : "no garbage");
-}
-
 static void finish(struct gc *gc, struct shmstore_partition *p,
 		   const struct shmstore_gc_report *report)
 {
@@ -121,7 +109,15 @@ static void finish(struct gc *gc, struct shmstore_partition *p,
 		  SAME(tier_freed), FIELD(n_tier, "tier_files"));
 	jsonmake_u64(o, "failed", gc->n_failed);
 	if (!gc->admin->json) {
-		print_text(gc, o, tierstate_directory(p, tier));
+		gctable_print(gc->admin, o, tierstate_directory(p, tier));
+		if (gc->n_actions)
+			gctable_total(gc->admin, o);
+		else
+			puts(gc->n_failed
+				     ? "no other garbage was found, and not everything could be "
+				       "looked at"
+			     : gc->n_kept ? "nothing else: no garbage"
+					  : "no garbage");
 		jsonin_free(o);
 	} else if (gc->all) {
 		jsonmake_append(gc->partitions, o);

@@ -166,26 +166,11 @@ static bool find(struct transfer *get, const struct shmstore_view *view)
 	return true;
 }
 
-static int run(struct transfer *get)
-{
-	struct shmstore_view *view;
-
-	if (!opening_key(get->key_text, get->key, &get->key_size))
-		return ADMIN_FAILED;
-	_partition_ struct shmstore_partition *p = opening_partition(get->admin);
-	_store_ struct shmstore *s = opening_store(p, get->store);
-	int r = shmstore_get(s, get->key, get->key_size, 0, &view);
-	if (r < 0)
-		return opening_explain_key(p, s, get->key_text, r);
-	int status = find(get, view) ? deliver(get) : ADMIN_FAILED;
-	shmstore_view_unref(view);
-	return status;
-}
-
 static int get_main(struct admin *a, int argc, char **argv, const char *const *names,
 		    const char *usage, const char *help)
 {
 	static struct transfer get;
+	struct shmstore_view *view;
 	struct command_line line = OPTIONS_LINE(a, usage, help, .names = names, .n_needed = 2,
 						.options = get_options, .own = &get);
 
@@ -194,7 +179,16 @@ static int get_main(struct admin *a, int argc, char **argv, const char *const *n
 	get.store = line.args[0];
 	get.key_text = line.args[1];
 	get.file = names[2] && line.args[2] && strcmp(line.args[2], "-") != 0 ? line.args[2] : NULL;
-	return run(&get);
+	if (!opening_key(get.key_text, get.key, &get.key_size))
+		return ADMIN_FAILED;
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	_store_ struct shmstore *s = opening_store(p, get.store);
+	int r = shmstore_get(s, get.key, get.key_size, 0, &view);
+	if (r < 0)
+		return opening_explain_key(p, s, get.key_text, r);
+	int status = find(&get, view) ? deliver(&get) : ADMIN_FAILED;
+	shmstore_view_unref(view);
+	return status;
 }
 
 int cmd_get(struct admin *a, int argc, char **argv)
@@ -368,20 +362,6 @@ static int put_object(struct transfer *put, struct shmstore_partition *p, struct
 	return put_file(put, p, s);
 }
 
-static void report(const struct transfer *put)
-{
-	struct json_object *o = jsonmake_new();
-
-	jsonmake_prose(o, "store", put->store);
-	jsonmake_key(o, "key", put->key, put->key_size);
-	jsonmake_u64(o, "size", put->size);
-	jsonmake_flag(o, "created_store", put->made_store);
-	json_say(put->admin, o,
-		 isatty(STDOUT_FILENO)
-			 ? "{key:raw}: {size:size} put into {store}[created_store? (a new store)]\n"
-			 : "");
-}
-
 /* Opens the store for writing, puts, and closes it; it stays because it is a kept one. */
 static int put_into_store(struct transfer *put, struct shmstore_partition *p)
 {
@@ -445,8 +425,18 @@ int cmd_put(struct admin *a, int argc, char **argv)
 	interrupt_catch();
 	int status = put_into_store(&put, p);
 	interrupt_finish();
-	if (status == ADMIN_OK)
-		report(&put);
+	if (status == ADMIN_OK) {
+		struct json_object *o = jsonmake_new();
+
+		jsonmake_prose(o, "store", put.store);
+		jsonmake_key(o, "key", put.key, put.key_size);
+		jsonmake_u64(o, "size", put.size);
+		jsonmake_flag(o, "created_store", put.made_store);
+		json_say(a, o,
+			 isatty(STDOUT_FILENO) ? "{key:raw}: {size:size} put into {store}"
+						 "[created_store? (a new store)]\n"
+					       : "");
+	}
 	if (put.fd != STDIN_FILENO)
 		close(put.fd);
 	return status;
@@ -532,20 +522,6 @@ static int count(const struct shmstore_object_info *info, void *arg)
 	return 0;
 }
 
-static void report_removed(const struct rm *rm, const char *partition, bool whole)
-{
-	struct json_object *o = jsonmake_new();
-
-	jsonmake_prose(o, "partition", partition);
-	jsonmake_prose(o, "store", rm->store);
-	jsonmake_flag(o, "removed_store", whole);
-	jsonmake_child(o, "removed", rm->keys);
-	if (!rm->admin->json)
-		jsonmake_u64(o, "n", rm->n_removed);
-	json_say(rm->admin, o,
-		 whole ? "{store}: removed, with {n} objects\n" : "{store}: {n} objects removed\n");
-}
-
 static int remove_all(struct rm *rm, struct shmstore_partition *p, const struct command_line *line)
 {
 	bool whole = line->n_many == 0;
@@ -570,7 +546,15 @@ static int remove_all(struct rm *rm, struct shmstore_partition *p, const struct 
 		r = shmstore_partition_reap(p, e->path, SHMSTORE_GC_LEASES, NULL, NULL, NULL, NULL);
 	if (r < 0 && r != -ENOENT)
 		return message_detail(rm->store, r);
-	report_removed(rm, shmstore_partition_path(p), whole);
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "partition", shmstore_partition_path(p));
+	jsonmake_prose(o, "store", rm->store);
+	jsonmake_flag(o, "removed_store", whole);
+	jsonmake_child(o, "removed", rm->keys);
+	if (!rm->admin->json)
+		jsonmake_u64(o, "n", rm->n_removed);
+	json_say(rm->admin, o,
+		 whole ? "{store}: removed, with {n} objects\n" : "{store}: {n} objects removed\n");
 	return rm->n_failed || rm->n_missing ? ADMIN_FAILED : ADMIN_OK;
 }
 

@@ -138,7 +138,7 @@ static void finish(struct ls *ls)
 		table_printf(t, KEY, "%" PRIu64 " names", ls->n_objects);
 		table_size(t, HEADER, ls->header_bytes);
 		table_size(t, HEADER + 1, ls->buffer_bytes);
-		table_row_color(t, "bold");
+		table_row_bold(t);
 	}
 	table_finish(t);
 }

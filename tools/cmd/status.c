@@ -43,30 +43,25 @@ static const struct table_column columns[] = {
 	{"SURVEYED", TABLE_RIGHT, "[survey?{survey.age_seconds:time} ago|not yet]"},
 };
 
-static void print_daemon(const struct json_object *d)
+static void print_document(const struct admin *a, const struct json_object *document)
 {
+	const struct json_object *d = jsonin_object(document, "daemon");
+
 	figure_print(d, false, "shmstored {version}, pid {pid}, up ");
 	fputs(human_duration(jsonin_real(d, "time") - jsonin_real(d, "started")), stdout);
 	figure_print(d, false, ", {clients:client}, on {backend}[draining?, about to end]\n");
-}
-
-static void print_tier(const struct admin *a, const struct json_object *p)
-{
-	if (!jsonin_has(p, "tier"))
-		return;
-	figure_print(p, false, "disk tier of {partition}: ");
-	tierstate_print_asked(a, jsonin_object(p, "tier"));
-}
-
-static void print_document(const struct admin *a, const struct json_object *document)
-{
-	print_daemon(jsonin_object(document, "daemon"));
 	if (jsonin_count(document, "partitions"))
 		TABLE_LIST(a, columns, document, "partitions");
 	else
 		puts("watches no partition");
-	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++)
-		print_tier(a, jsonin_at(document, "partitions", i));
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i);
+
+		if (!jsonin_has(p, "tier"))
+			continue;
+		figure_print(p, false, "disk tier of {partition}: ");
+		tierstate_print_asked(a, jsonin_object(p, "tier"));
+	}
 }
 
 /* After a reconcile, as of that command: 1 where bytes are missing. */
@@ -94,16 +89,14 @@ int cmd_status(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	bool reconcile = false;
-	struct asking_view view = {.document = print_document};
 
 	OPTIONS_PARSE(a, argc, argv, "status",
 		      "Shows the daemon and the partitions that it watches (with -p: that one).\v"
 		      "SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df "
 		      "equation are of the last survey.",
 		      .options = options, .own = &reconcile);
-	if (reconcile)
-		view.judge = judge;
-	return asking_show(a, reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &view);
+	return ASKING_SHOW(a, reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS,
+			   .judge = reconcile ? judge : NULL, .document = print_document);
 }
 
 /* ---- quota ----------------------------------------------------------------------------------- */
@@ -142,15 +135,13 @@ static void print_quota(const struct admin *a, const struct json_object *p)
 
 int cmd_quota(struct admin *a, int argc, char **argv)
 {
-	const struct asking_view view = {.partition = print_quota};
-
 	OPTIONS_PARSE(a, argc, argv, "quota",
 		      "Shows the limits: of partitions, users, labels and stores.\v"
 		      "USED is taken, GRANTED is what stores may take without asking; both "
 		      "together never pass HARD. Above SOFT stores are asked to give back. WAITING "
 		      "and REFUSED count requests. \"*\" is the limit of all that have none of "
 		      "their own. To set one: " ADMIN_NAME " set user.1000.limit=4GiB");
-	return asking_show(a, SHMSTORE_QUERY_QUOTA, &view);
+	return ASKING_SHOW(a, SHMSTORE_QUERY_QUOTA, .partition = print_quota);
 }
 
 /* ---- set ------------------------------------------------------------------------------------- */
@@ -246,8 +237,6 @@ static void print_actors(const struct admin *a, const struct json_object *docume
 
 int cmd_actors(struct admin *a, int argc, char **argv)
 {
-	const struct asking_view view = {.document = print_actors};
-
 	OPTIONS_PARSE(a, argc, argv, "actors",
 		      "Shows each actor: what it does, the place and the process where it is, or "
 		      "the other daemon where it lives, and what waits for it.\v"
@@ -256,7 +245,7 @@ int cmd_actors(struct admin *a, int argc, char **argv)
 		      "made. COPIES are at other daemons, each with the version of the state that "
 		      "it has. Of other users root and the daemon's user see the actors.");
 	a->partition = ""; /* all: it is of the host */
-	return asking_show(a, SHMSTORE_QUERY_ACTORS, &view);
+	return ASKING_SHOW(a, SHMSTORE_QUERY_ACTORS, .document = print_actors);
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -365,7 +354,6 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct workers w = {0};
-	const struct asking_view view = {.partition = print_workers};
 
 	OPTIONS_PARSE(a, argc, argv, "workers",
 		      "Shows the stores that the daemon knows, and what they take.\v"
@@ -375,7 +363,7 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		      "user sees his own stores. Columns are sorted downwards, names upwards; with "
 		      "--json nothing is sorted or left out.",
 		      .options = options, .own = &w);
-	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
+	return ASKING_SHOW(a, SHMSTORE_QUERY_WORKERS, .partition = print_workers);
 }
 
 /* ---- watch ----------------------------------------------------------------------------------- */
@@ -392,18 +380,6 @@ struct watch {
 	uint64_t n_wanted; /* 0: without end */
 };
 
-static void print_value(const char *name, struct json_object *value)
-{
-	const char *text = json_object_is_type(value, json_type_string)
-				   ? json_object_get_string(value)
-				   : json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
-
-	fputs("  ", stdout);
-	figure_print_escaped(name);
-	putchar('=');
-	figure_print_escaped(text);
-}
-
 /* "12:03:04 store-came  partition=/p  name=a" */
 static void print_event(const char *json)
 {
@@ -417,9 +393,16 @@ static void print_event(const char *json)
 	figure_print_escaped(jsonin_text(o, "event"));
 	json_object_object_foreach(o, name, value)
 	{
-		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 &&
-		    strcmp(name, "sequence") != 0)
-			print_value(name, value);
+		if (!value || strcmp(name, "time") == 0 || strcmp(name, "event") == 0 ||
+		    strcmp(name, "sequence") == 0)
+			continue;
+		fputs("  ", stdout);
+		figure_print_escaped(name);
+		putchar('=');
+		figure_print_escaped(
+			json_object_is_type(value, json_type_string)
+				? json_object_get_string(value)
+				: json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN));
 	}
 	putchar('\n');
 	jsonin_free(o);

@@ -244,18 +244,6 @@ static void add_inodes(const struct json_object *found, struct json_object *list
 	free(holders);
 }
 
-static struct json_object *make_document(const struct admin *a, const struct json_object *found,
-					 const struct shmstore_usage *u, const char *path)
-{
-	struct json_object *o = jsonmake_new();
-
-	jsonmake_prose(o, "partition", path);
-	fields_add(o, of_usage, u);
-	add_processes(a, found, jsonmake_child(o, "holders", jsonmake_new_list()));
-	add_inodes(found, jsonmake_child(o, "ghost_list", jsonmake_new_list()));
-	return o;
-}
-
 static void begin_terms(struct table *t, const struct admin *a)
 {
 	static const struct table_column term_columns[] = {
@@ -392,7 +380,7 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 
 int cmd_reconcile(struct admin *a, int argc, char **argv)
 {
-	struct json_object *holders;
+	struct json_object *holders, *o;
 	struct shmstore_usage usage;
 
 	OPTIONS_PARSE(a, argc, argv, "reconcile",
@@ -407,6 +395,11 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 	progress_end();
 	if (r < 0)
 		return message_detail(shmstore_partition_path(p), r);
-	json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)), print_books);
+	o = jsonmake_new();
+	jsonmake_prose(o, "partition", shmstore_partition_path(p));
+	fields_add(o, of_usage, &usage);
+	add_processes(a, found, jsonmake_child(o, "holders", jsonmake_new_list()));
+	add_inodes(found, jsonmake_child(o, "ghost_list", jsonmake_new_list()));
+	json_show(a, o, print_books);
 	return conclude(&usage, shmstore_partition_path(p));
 }

@@ -70,21 +70,12 @@ void doctor_add(struct doctor *d, enum doctor_level level, const char *found, ..
 	jsonmake_prose(d->last, "fix", "");
 }
 
-void doctor_fix(struct doctor *d, const char *command, ...)
+void doctor_fix_as(struct doctor *d, bool root, const char *command, ...)
 {
 	va_list args;
 
 	va_start(args, command);
-	set_text(d->last, "fix", "", command, args);
-	va_end(args);
-}
-
-void doctor_fix_root(struct doctor *d, const char *command, ...)
-{
-	va_list args;
-
-	va_start(args, command);
-	set_text(d->last, "fix", geteuid() == 0 ? "" : "sudo ", command, args);
+	set_text(d->last, "fix", root && geteuid() != 0 ? "sudo " : "", command, args);
 	va_end(args);
 }
 

@@ -58,9 +58,10 @@ void doctor_add(struct doctor *d, enum doctor_level level, const char *found, ..
 #define doctor_fail(d, ...) doctor_add(d, DOCTOR_FAIL, __VA_ARGS__)
 /* The command that mends what was found last. doctor_fix_root() puts sudo before it where we are
  * not root. */
-void doctor_fix(struct doctor *d, const char *command, ...) __attribute__((format(printf, 2, 3)));
-void doctor_fix_root(struct doctor *d, const char *command, ...)
-	__attribute__((format(printf, 2, 3)));
+void doctor_fix_as(struct doctor *d, bool root, const char *command, ...)
+	__attribute__((format(printf, 3, 4)));
+#define doctor_fix(d, ...)      doctor_fix_as(d, false, __VA_ARGS__)
+#define doctor_fix_root(d, ...) doctor_fix_as(d, true, __VA_ARGS__)
 /* A new file in dir without a name, for trying what it can: opened with those flags. Its
  * descriptor, or -errno. */
 int doctor_try_file(const char *dir, int flags);

@@ -214,6 +214,7 @@ static bool removes_ipc(const struct admin *a)
 
 static void check_remove_ipc(struct doctor *d)
 {
+	_free_ char *systemd = sysroot_path(d->admin, "/run/systemd/system");
 	const char *dir = d->exists ? d->dir : d->path;
 
 	if (strcmp(dir, "/dev/shm") != 0 && !mountinfo_below(dir, "/dev/shm")) {
@@ -223,7 +224,7 @@ static void check_remove_ipc(struct doctor *d)
 		doctor_ok(d, "a mount of its own: it stays when a user logs out");
 	} else if (d->owner < 1000) {
 		doctor_ok(d, "user %u is a system user: systemd leaves its files alone", d->owner);
-	} else if (!sysroot_exists(d->admin, "/run/systemd/system")) {
+	} else if (access(systemd, F_OK) < 0) {
 		doctor_ok(d, "systemd does not run here");
 	} else if (!removes_ipc(d->admin)) {
 		doctor_ok(d, "RemoveIPC=no");

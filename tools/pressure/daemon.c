@@ -70,11 +70,6 @@ static void print_gate(const struct admin *a, const struct json_object *g)
 
 int cmd_gate(struct admin *a, int argc, char **argv)
 {
-	const struct asking_view view = {
-		.watched = "gate",
-		.unless = "gate: the daemon does not watch the host's memory, so there is no gate",
-		.document = print_gate};
-
 	OPTIONS_PARSE(
 		a, argc, argv, "gate",
 		"Shows whether more work may begin on this host, and by what that is decided.\v"
@@ -83,7 +78,10 @@ int cmd_gate(struct admin *a, int argc, char **argv)
 		"tasks may begin within an interval. RESERVED is what is expected of the tasks "
 		"that were let in, OF how much that may be now.");
 	a->partition = ""; /* all: it is of the host */
-	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
+	return ASKING_SHOW(
+		a, SHMSTORE_QUERY_GATE, .watched = "gate",
+		.unless = "gate: the daemon does not watch the host's memory, so there is no gate",
+		.document = print_gate);
 }
 
 /* ---- preempt --------------------------------------------------------------------------------- */
@@ -125,17 +123,6 @@ static const struct table_column recent_columns[] = {
 	{"WHY", TABLE_WRAP, "why"},
 };
 
-static void print_plan(const struct admin *a, const struct json_object *p)
-{
-	figure_print(p, false,
-		     "policy {policy}[enabled?| (switched off)]; {need:size} are to be freed now; "
-		     "{never} processes run a task that is "
-		     "NEVER, {foreign} are of users whom the daemon may not signal, {kept} have "
-		     "actors for which no place has memory (another partition, another daemon)\n");
-	if (jsonin_count(p, "plan"))
-		TABLE_LIST(a, plan_columns, p, "plan");
-}
-
 static void print_preempt(const struct admin *a, const struct json_object *g)
 {
 	const bool *dry_run = a->own;
@@ -143,20 +130,22 @@ static void print_preempt(const struct admin *a, const struct json_object *g)
 
 	if (!p)
 		return;
-	if (*dry_run)
-		print_plan(a, p);
-	else if (jsonin_count(p, "recent"))
+	if (*dry_run) {
+		figure_print(
+			p, false,
+			"policy {policy}[enabled?| (switched off)]; {need:size} are to be freed "
+			"now; {never} processes run a task that is NEVER, {foreign} are of users "
+			"whom the daemon may not signal, {kept} have actors for which no place "
+			"has memory (another partition, another daemon)\n");
+		if (jsonin_count(p, "plan"))
+			TABLE_LIST(a, plan_columns, p, "plan");
+	} else if (jsonin_count(p, "recent"))
 		TABLE_LIST(a, recent_columns, p, "recent");
 }
 
 int cmd_preempt(struct admin *a, int argc, char **argv)
 {
 	bool dry_run = false;
-	const struct asking_view view = {
-		.watched = "gate",
-		.unless = "preempt: the daemon does not watch the host's memory, so it preempts "
-			  "nobody",
-		.document = print_preempt};
 
 	OPTIONS_PARSE(
 		a, argc, argv, "preempt",
@@ -165,7 +154,11 @@ int cmd_preempt(struct admin *a, int argc, char **argv)
 		"grows on, wave after wave. Nothing is done to anybody.",
 		.options = preempt_options, .own = &dry_run);
 	a->partition = ""; /* all: it is of the host */
-	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
+	return ASKING_SHOW(
+		a, SHMSTORE_QUERY_GATE, .watched = "gate",
+		.unless = "preempt: the daemon does not watch the host's memory, so it preempts "
+			  "nobody",
+		.document = print_preempt);
 }
 
 /* ---- stage ----------------------------------------------------------------------------------- */
@@ -222,20 +215,10 @@ static int judge(const struct json_object *document)
 	return ADMIN_FAILED;
 }
 
-static int end_stage(const struct admin *a, uint64_t session)
-{
-	_client_ struct shmstore_client *c = asking_open(a);
-	char name[32];
-
-	snprintf(name, sizeof(name), "%" PRIu64, session);
-	asking_check(c, name, shmstore_client_stage_end(c, session));
-	return ADMIN_OK;
-}
-
 int cmd_stage(struct admin *a, int argc, char **argv)
 {
 	uint64_t session = 0;
-	const struct asking_view view = {.judge = judge, .partition = print_stages};
+	char name[32];
 
 	OPTIONS_PARSE(a, argc, argv, "stage",
 		      "Shows which worker is in which stage of a job, and how its memory is "
@@ -244,7 +227,13 @@ int cmd_stage(struct admin *a, int argc, char **argv)
 		      "SLOTS how many tasks run at once. A worker that is \"degraded\" has less "
 		      "than its profile says, as others hold the rest. See docs/governor.md.",
 		      .options = stage_options, .own = &session);
-	return session ? end_stage(a, session) : asking_show(a, SHMSTORE_QUERY_STAGES, &view);
+	if (!session)
+		return ASKING_SHOW(a, SHMSTORE_QUERY_STAGES, .judge = judge,
+				   .partition = print_stages);
+	_client_ struct shmstore_client *c = asking_open(a);
+	snprintf(name, sizeof(name), "%" PRIu64, session);
+	asking_check(c, name, shmstore_client_stage_end(c, session));
+	return ADMIN_OK;
 }
 
 /* ---- mem ------------------------------------------------------------------------------------- */
@@ -267,19 +256,6 @@ static const struct options_row options[] = {
 	 OPTIONS_FLAG, offsetof(OF, daemon)},
 	{NULL},
 };
-
-static struct json_object *make_document(const struct memsource_reading *r, bool swap)
-{
-	const struct memlimit_use *use = &r->levels[r->tightest].use;
-	struct json_object *o = jsonmake_new();
-
-	jsonmake_text(o, "tightest", r->levels[r->tightest].path);
-	memjson_amount(o, "total", use->total);
-	memjson_amount(o, "used", use->used);
-	jsonmake_flag(o, "swap", swap);
-	memjson_levels(o, r);
-	return o;
-}
 
 static void print_text(const struct admin *a, const struct json_object *o)
 {
@@ -358,21 +334,12 @@ static void print_daemon(const struct admin *a, const struct json_object *m)
 	TABLE_LIST(a, processes, m, "processes");
 }
 
-static int show_daemon(struct admin *a)
-{
-	const struct asking_view view = {.watched = "memory",
-					 .unless =
-						 "mem: the daemon does not watch the host's memory",
-					 .document = print_daemon};
-
-	a->partition = ""; /* all: it is of the host */
-	return asking_show(a, SHMSTORE_QUERY_MEMORY, &view);
-}
-
 int cmd_mem(struct admin *a, int argc, char **argv)
 {
 	struct mem own = {0};
 	struct memsource_reading r = MEMSOURCE_NULL;
+	const struct memsource_level *tightest;
+	struct json_object *o;
 	int status = ADMIN_OK, err;
 
 	OPTIONS_PARSE(a, argc, argv, "mem",
@@ -382,15 +349,26 @@ int cmd_mem(struct admin *a, int argc, char **argv)
 		      "of each cgroup up to the root. Page cache does not count as used, and tmpfs "
 		      "does. What could not be read is unknown, not 0.",
 		      .options = options, .own = &own);
-	if (own.daemon)
-		return show_daemon(a);
+	if (own.daemon) {
+		a->partition = ""; /* all: it is of the host */
+		return ASKING_SHOW(a, SHMSTORE_QUERY_MEMORY, .watched = "memory",
+				   .unless = "mem: the daemon does not watch the host's memory",
+				   .document = print_daemon);
+	}
 	err = sysroot_memory(a, own.swap, &r);
 	if (err < 0)
 		return message_error("mem", err);
-	json_show(a, make_document(&r, own.swap), print_text);
-	if (!r.levels[r.tightest].use.total.known || !r.levels[r.tightest].use.used.known) {
+	tightest = &r.levels[r.tightest];
+	o = jsonmake_new();
+	jsonmake_text(o, "tightest", tightest->path);
+	memjson_amount(o, "total", tightest->use.total);
+	memjson_amount(o, "used", tightest->use.used);
+	jsonmake_flag(o, "swap", own.swap);
+	memjson_levels(o, &r);
+	json_show(a, o, print_text);
+	if (!tightest->use.total.known || !tightest->use.used.known) {
 		status = message_fail(
-			r.levels[r.tightest].path,
+			tightest->path,
 			"what is used of how much cannot be told: some terms are unknown");
 		message_hint("they are listed; as a rule the file is missing, or this user may not "
 			     "read it");

@@ -26,8 +26,6 @@ struct moving_way {
 	const char *name; /* of the command */
 	int to;           /* SHMSTORE_IN_TIER or SHMSTORE_IN_MEMORY */
 	int (*move)(struct shmstore *s, const void *key, size_t key_size, unsigned flags);
-	/* Prints a hint below an error of move(). */
-	void (*hint)(const char *partition, int error);
 	const char *usage, *help; /* as of a struct command_line */
 };
 
@@ -83,19 +81,6 @@ static int add_object(const struct shmstore_object_info *info, void *arg)
 	return 0;
 }
 
-static bool parse_keys(struct moving *m, const struct command_line *line)
-{
-	unsigned char key[SHMSTORE_KEY_MAX];
-	size_t size;
-
-	for (size_t i = 0; i < line->n_many; i++) {
-		if (!opening_key(line->many_args[i], key, &size))
-			return false;
-		add_key(m, key, size);
-	}
-	return true;
-}
-
 /* ---- moving ---- */
 
 static void add_json(struct moving *m, const struct iovec *key, int before, int error)
@@ -108,6 +93,21 @@ static void add_json(struct moving *m, const struct iovec *key, int before, int 
 	jsonmake_prose(o, "error", !error ? NULL : *detail ? detail : shmstore_strerror(error));
 	jsonmake_prose(o, "path", error && *path ? path : NULL);
 	jsonmake_append(m->objects, o);
+}
+
+/* Prints what to do below an error of move(). */
+static void hint(const char *partition, bool to_tier, int error)
+{
+	if (error == -ENOSPC && to_tier) {
+		message_command(partition, "to see what fills the tier", "tier");
+		message_command(partition, "to let it grow", "tier --max SIZE");
+	} else if (error == -ENOSPC) {
+		message_command(partition, "to make room", "evict --to 50%%");
+	} else if (error == -EBADMSG && !to_tier) {
+		message_command(partition,
+				"what is lost with it has to be made anew; to check all tier files",
+				"verify --tier");
+	}
 }
 
 /* before: where it was, SHMSTORE_IN_… */
@@ -131,7 +131,7 @@ static void move_one(struct moving *m, struct shmstore_partition *p, struct shms
 		opening_explain_key(p, s, text, r);
 	else
 		message_detail(text, r);
-	m->way->hint(shmstore_partition_path(p), r);
+	hint(shmstore_partition_path(p), m->way->to == SHMSTORE_IN_TIER, r);
 	if (r == -ETIMEDOUT)
 		message_hint("a process of its store is stopped in the midst of a change: continue "
 			     "it, or end it");
@@ -179,10 +179,15 @@ static void report(const struct moving *m)
 
 static int run(struct moving *m, const struct command_line *line)
 {
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t size;
 	int r = 0;
 
-	if (!parse_keys(m, line))
-		return ADMIN_FAILED;
+	for (size_t i = 0; i < line->n_many; i++) {
+		if (!opening_key(line->many_args[i], key, &size))
+			return ADMIN_FAILED;
+		add_key(m, key, size);
+	}
 	_partition_ struct shmstore_partition *p = opening_partition(m->admin);
 	if (m->way->to == SHMSTORE_IN_TIER)
 		storelist_join_tier(p);
@@ -227,14 +232,6 @@ static int moving_run(struct admin *a, int argc, char **argv, const struct optio
 
 typedef struct moving OF;
 
-static void hint_demote(const char *partition, int error)
-{
-	if (error == -ENOSPC) {
-		message_command(partition, "to see what fills the tier", "tier");
-		message_command(partition, "to let it grow", "tier --max SIZE");
-	}
-}
-
 int cmd_demote(struct admin *a, int argc, char **argv)
 {
 	static const struct options_row options[] = {
@@ -246,7 +243,6 @@ int cmd_demote(struct admin *a, int argc, char **argv)
 		.name = "demote",
 		.to = SHMSTORE_IN_TIER,
 		.move = shmstore_demote,
-		.hint = hint_demote,
 		.usage = "demote STORE KEY...\ndemote STORE --all",
 		.help = "Moves objects to the partition's disk tier, each for all stores that link "
 			"it.\v"
@@ -256,16 +252,6 @@ int cmd_demote(struct admin *a, int argc, char **argv)
 	};
 
 	return moving_run(a, argc, argv, options, &way);
-}
-
-static void hint_promote(const char *partition, int error)
-{
-	if (error == -ENOSPC)
-		message_command(partition, "to make room", "evict --to 50%%");
-	else if (error == -EBADMSG)
-		message_command(partition,
-				"what is lost with it has to be made anew; to check all tier files",
-				"verify --tier");
 }
 
 int cmd_promote(struct admin *a, int argc, char **argv)
@@ -281,7 +267,6 @@ int cmd_promote(struct admin *a, int argc, char **argv)
 		.name = "promote",
 		.to = SHMSTORE_IN_MEMORY,
 		.move = shmstore_promote,
-		.hint = hint_promote,
 		.usage = "promote STORE KEY...\npromote STORE --all",
 		.help = "Brings objects back from the disk tier into memory, as a get does.\v"
 			"Where the partition is full, others are moved to the tier for them. Their "

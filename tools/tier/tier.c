@@ -129,20 +129,6 @@ static int change(const struct tier *t, struct shmstore_partition *p)
 
 /* ---- showing ---- */
 
-static void print_settings(const struct admin *a, const struct json_object *t)
-{
-	figure_print(t, a->bytes,
-		     "tier files   {files}\n"
-		     "disk         {disk_free:size} of {disk_size:size} free\n"
-		     "[min_free?             {min_free:size} of that stay free\n]"
-		     "limit        [max?{max:size}|none but the disk]\n"
-		     "room for     {available:size} more\n"
-		     "compression  [level?zstd, level {level}, where it pays|none]\n"
-		     "i/o          {io}\n"
-		     "fsync        [fsync?before an object leaves memory|no: left to the kernel]\n"
-		     "evicts       above {high} % of the partition, down to {low} %\n");
-}
-
 static void print_places(const struct admin *a, const struct json_object *t)
 {
 	static const struct table_column columns[] = {{"WHERE"},
@@ -173,7 +159,7 @@ static void print_places(const struct admin *a, const struct json_object *t)
 		if (i == 2 && n)
 			table_color(&table, 0, "yellow");
 	}
-	table_row_color(&table, "bold");
+	table_row_bold(&table);
 	table_finish(&table);
 	figure_print(t, a->bytes,
 		     "{n_zstd} compressed, {n_raw} as they are; {last_minute:size} written in the "
@@ -186,7 +172,16 @@ static void print_text(const struct admin *a, const struct json_object *o)
 		puts("no disk tier: a full partition is an error (ENOSPC)");
 		return;
 	}
-	print_settings(a, jsonin_object(o, "tier"));
+	figure_print(jsonin_object(o, "tier"), a->bytes,
+		     "tier files   {files}\n"
+		     "disk         {disk_free:size} of {disk_size:size} free\n"
+		     "[min_free?             {min_free:size} of that stay free\n]"
+		     "limit        [max?{max:size}|none but the disk]\n"
+		     "room for     {available:size} more\n"
+		     "compression  [level?zstd, level {level}, where it pays|none]\n"
+		     "i/o          {io}\n"
+		     "fsync        [fsync?before an object leaves memory|no: left to the kernel]\n"
+		     "evicts       above {high} % of the partition, down to {low} %\n");
 	putchar('\n');
 	print_places(a, jsonin_object(o, "tier"));
 }
