@@ -48,17 +48,29 @@ int deltarule_compute(int64_t total, int64_t rate, int64_t interval_ms, struct d
 	return 0;
 }
 
+static bool is_valid(const struct gate_config *c)
+{
+	return c->low >= 0 && c->low < c->high && c->window >= 1 && c->window <= GATE_WINDOW_MAX &&
+	       c->hold >= 1 && c->ramp0 >= 1 && c->ramp0 <= c->rampmax;
+}
+
 int gate_set(struct gate *g, const struct gate_config *config)
 {
-	if (config->low < 0 || config->low >= config->high || config->window < 1 ||
-	    config->window > GATE_WINDOW_MAX || config->hold < 1 || config->ramp0 < 1 ||
-	    config->ramp0 > config->rampmax)
+	if (!is_valid(config))
 		return -EINVAL;
 	if (config->window != g->config.window)
 		g->n_samples = g->next = 0;
 	g->ramp = g->config.rampmax ? MIN(g->ramp, config->rampmax) : config->rampmax;
 	g->config = *config;
 	return 0;
+}
+
+static void keep(struct gate *g, int64_t used)
+{
+	g->samples[g->next] = used;
+	g->next = (g->next + 1) % g->config.window;
+	if (g->n_samples < g->config.window)
+		g->n_samples++;
 }
 
 /* The window's 95th percentile: the smallest sample that 95 of 100 are not above. */
@@ -97,10 +109,7 @@ void gate_sample(struct gate *g, struct amount used)
 		return;
 	}
 	last = used.bytes > 0 ? used.bytes : 0;
-	g->samples[g->next] = last;
-	g->next = (g->next + 1) % g->config.window;
-	if (g->n_samples < g->config.window)
-		g->n_samples++;
+	keep(g, last);
 	p95 = percentile(g);
 	g->u = last > p95 ? last : p95;
 	if (!g->closed) {
@@ -113,6 +122,23 @@ void gate_sample(struct gate *g, struct amount used)
 	g->n_low = g->u <= g->config.low ? g->n_low + 1 : 0;
 	if (g->n_low >= g->config.hold)
 		flip(g, false);
+}
+
+uint64_t gate_quota(const struct gate *g, struct amount estimate)
+{
+	uint64_t fitting;
+
+	if (g->closed)
+		return 0;
+	if (!estimate.known || estimate.bytes <= 0)
+		return g->ramp;
+	/* There is no sample yet: perhaps there is no room at all. */
+	if (!g->n_samples)
+		return g->config.ramp0;
+	fitting = g->u < g->config.high
+			  ? (uint64_t)(g->config.high - g->u) / (uint64_t)estimate.bytes
+			  : 0;
+	return fitting < g->ramp ? fitting : g->ramp;
 }
 
 /* ---- what running tasks have reserved -------------------------------------------------------- */
@@ -345,7 +371,7 @@ void gateline_interval(struct gateline *a, const struct gate *g)
 {
 	a->interval++;
 	a->open = !g->closed;
-	a->quota = gate_quota(g);
+	a->quota = gate_quota(g, AMOUNT_UNKNOWN);
 }
 
 /* Decides on the task at the head of its queue. */

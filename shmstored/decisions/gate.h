@@ -71,11 +71,11 @@ struct gate {
  */
 int gate_set(struct gate *g, const struct gate_config *config);
 void gate_sample(struct gate *g, struct amount used);
-/* How many tasks may begin within this interval. */
-static inline uint64_t gate_quota(const struct gate *g)
-{
-	return g->closed ? 0 : g->ramp;
-}
+/*
+ * How many tasks may begin within this interval. estimate: bytes that each may take; if that is
+ * known and not 0, the quota is at most as many as fit below high.
+ */
+uint64_t gate_quota(const struct gate *g, struct amount estimate);
 
 /*
  * Sums of what running tasks have reserved together, and whether one more fits beside them. A task

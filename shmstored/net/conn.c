@@ -241,6 +241,32 @@ static void close_now(struct conn *c)
 	loop_cancel(c->host->loop, &c->send_op);
 }
 
+/*
+ * Discards the client's unread input and lets it send no more: else the kernel would send a
+ * reset before our ERROR. A client that filled its socket gets the reset: emptying it would
+ * be work that it makes for us.
+ */
+static void drain(struct conn *c)
+{
+	char byte;
+
+	shutdown(c->fd, SHUT_RD);
+	for (unsigned i = 0; i < DRAIN && recv(c->fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0; i++)
+		;
+}
+
+static void say_error(struct conn *c, enum conn_outcome why)
+{
+	struct wire_error body = {.error = why == CONN_E_LIMIT  ? -EMFILE
+					   : why == CONN_E_SLOW ? -ETIMEDOUT
+								: -EBADMSG};
+
+	if (c->host->draining)
+		body.error = -ECANCELED;
+	output_forget_documents(&c->output); /* ERROR is the last that is said */
+	output_add(&c->output, 0, WIRE_ERROR, 0, &body, c->reason, strlen(c->reason));
+}
+
 static void tell(const struct conn *c)
 {
 	struct json_object *fields = jsonmake_new();
@@ -257,12 +283,7 @@ static void tell(const struct conn *c)
 
 static void finish(struct conn *c, enum conn_outcome why)
 {
-	struct wire_error body = {.error = c->host->draining     ? -ECANCELED
-					   : why == CONN_E_LIMIT ? -EMFILE
-					   : why == CONN_E_SLOW  ? -ETIMEDOUT
-								 : -EBADMSG};
 	struct conn_end *e;
-	char byte;
 
 	if (c->ending)
 		return;
@@ -284,16 +305,8 @@ static void finish(struct conn *c, enum conn_outcome why)
 		c->host->counters.n_dropped++;
 		tell(c);
 	}
-	output_forget_documents(&c->output); /* ERROR is the last that is said */
-	output_add(&c->output, 0, WIRE_ERROR, 0, &body, c->reason, strlen(c->reason));
-	/*
-	 * Its unread input is discarded, and it sends no more: else the kernel would send a reset
-	 * before our ERROR. A client that filled its socket gets the reset: emptying it would be
-	 * work that it makes for us.
-	 */
-	shutdown(c->fd, SHUT_RD);
-	for (unsigned i = 0; i < DRAIN && recv(c->fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0; i++)
-		;
+	say_error(c, why);
+	drain(c);
 	flush(c);
 }
 

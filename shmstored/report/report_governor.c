@@ -169,7 +169,7 @@ void report_gate(const struct report_view *v, struct host *h, struct json_object
 	memjson_amount(o, "kill", limit_of(p, p->limits.kill));
 	jsonmake_u64(o, "window", p->gate.config.window);
 	jsonmake_u64(o, "hold", p->gate.config.hold);
-	jsonmake_u64(o, "quota", p->gated ? gate_quota(&p->gate) : 0);
+	jsonmake_u64(o, "quota", p->gated ? gate_quota(&p->gate, AMOUNT_UNKNOWN) : 0);
 	jsonmake_u64(o, "flips", p->gate.n_flips);
 	if (h->admit)
 		line_part(v, h->admit, o);

@@ -12,7 +12,13 @@ struct state {
 	bool ruled, gated;
 	struct deltarule rule;
 	struct gate gate;
+	struct amount estimate; /* of who is at the gate's head */
 };
+
+static void begin(void *state)
+{
+	((struct state *)state)->estimate = AMOUNT_UNKNOWN;
+}
 
 static void do_delta(struct state *s, struct scn *c)
 {
@@ -55,6 +61,7 @@ static void do_gate(struct state *s, struct scn *c)
 	config.rampmax = (uint64_t)scn_number(c, "rampmax", (int64_t)config.rampmax);
 	config.window = window > 0 && window <= UINT32_MAX ? (uint32_t)window : 0;
 	config.hold = hold > 0 && hold <= UINT32_MAX ? (uint32_t)hold : 0;
+	s->estimate = scn_amount(c, "est|estimate", AMOUNT_UNKNOWN);
 	s->gate = (struct gate){0};
 	s->gated = gate_set(&s->gate, &config) == 0;
 	if (!s->gated)
@@ -68,6 +75,7 @@ static void do_samples(struct state *s, struct scn *c)
 
 	if (!s->gated)
 		scn_wrong(c, "there is no gate");
+	s->estimate = scn_amount(c, "est|estimate", s->estimate);
 	for (size_t i = 0; i < scn_n_words(c) || i == 0; i++)
 		for (const char *at = scn_need_word(c, i); *at && !scn_is_wrong(c);)
 			if (!scn_element(&at, ',', text, sizeof(text)) ||
@@ -132,7 +140,7 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 	if (!strcmp(key, "gate"))
 		scn_found(c, "%s", s->gate.closed ? "closed" : "open");
 	else if (!strcmp(key, "quota"))
-		scn_found(c, "%llu", (unsigned long long)gate_quota(&s->gate));
+		scn_found(c, "%llu", (unsigned long long)gate_quota(&s->gate, s->estimate));
 	else if (!strcmp(key, "flips"))
 		scn_found(c, "%llu", (unsigned long long)s->gate.n_flips);
 	else
@@ -140,4 +148,4 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 	return true;
 }
 
-const struct scn_domain scn_gate_domain = {"gate", sizeof(struct state), NULL, verb, found, NULL};
+const struct scn_domain scn_gate_domain = {"gate", sizeof(struct state), begin, verb, found, NULL};

@@ -130,8 +130,16 @@ static struct amount draw_sample(const struct gate_config *c)
 
 static void check_quota(const struct gate *g, const struct model *m)
 {
-	cr_assert_eq(gate_quota(g) == 0, m->closed);
-	cr_assert_leq(gate_quota(g), g->config.rampmax);
+	uint64_t quota = gate_quota(g, AMOUNT_UNKNOWN);
+	int64_t estimate = 1 + (int64_t)draw(draw(2) ? 50 : INT64_MAX);
+
+	cr_assert_eq(quota == 0, m->closed);
+	cr_assert_leq(quota, g->config.rampmax);
+	quota = gate_quota(g, amount_of(estimate));
+	if (m->closed)
+		cr_assert_eq(quota, 0);
+	else if (m->n && quota)
+		cr_assert_leq(quota, (uint64_t)(g->config.high - m->u) / (uint64_t)estimate);
 }
 
 Test(gate_histories, gate_is_as_its_model_says)
@@ -174,10 +182,12 @@ Test(gate_histories, ramp_doubles_up_to_its_most)
 	gate_sample(&g, amount_of(800));
 	for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
 		gate_sample(&g, amount_of(100));
-		cr_assert_eq(gate_quota(&g), expected[i]);
+		cr_assert_eq(gate_quota(&g, AMOUNT_UNKNOWN), expected[i]);
 	}
+	cr_assert_eq(gate_quota(&g, amount_of(100)), 7);
+	cr_assert_eq(gate_quota(&g, amount_of(1)), 40, "700 would fit");
 	gate_sample(&g, AMOUNT_UNKNOWN);
-	cr_assert_eq(gate_quota(&g), 40);
+	cr_assert_eq(gate_quota(&g, AMOUNT_UNKNOWN), 40);
 }
 
 Test(gate_histories, thresholds_leave_two_deltas_of_room)
@@ -352,7 +362,7 @@ static void look(struct crowd *c)
 	gate_sample(&c->gate, draw_sample(&c->gate.config));
 	gateline_interval(&c->line, &c->gate);
 	admission_set_cap(&c->line.sums, draw(1000));
-	c->quota = gate_quota(&c->gate);
+	c->quota = gate_quota(&c->gate, AMOUNT_UNKNOWN);
 	c->interval++;
 	c->n_in = 0;
 }
