@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/shm.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,54 +26,20 @@
  * the descriptor is closed. After the fork the parent unmaps the page, so that the children alone
  * have the lock. A process that can lock the byte for writing knows that no child is left.
  *
- * Where no descriptor is to be had for that, a segment of System V's shared memory is attached,
- * which children inherit: the kernel counts the processes that have it, and takes it away after the
- * last one. It costs no memory, as nobody writes to it. If that is refused too, the parent counts
- * the views as inherited for ever: that loses memory, and never a view.
- * Rejected: such a count in place of the lock, always. It ends with the
- * parent's, whom others outlive.
+ * Where no descriptor is to be had for that, the parent counts the views as inherited for ever:
+ * that loses memory, and never a view.
+ * Rejected: to count the children by a segment of System V's shared memory, which they inherit. The
+ * count ends with the parent, whom others outlive.
  */
-
-/* Children that are forked from here on are counted. Killed before IPC_RMID we leave an entry in
- * the kernel's table, without memory. */
-static bool count_children(struct shms_pack *p)
-{
-	int id;
-	void *at;
-
-	if (p->counter)
-		return true;
-	id = shmget(IPC_PRIVATE, 1, 0600);
-	if (id < 0)
-		return false;
-	at = shmat(id, NULL, SHM_RDONLY);
-	shmctl(id, IPC_RMID, NULL); /* takes effect with the last process */
-	if ((intptr_t)at == -1)
-		return false;
-	p->counter = at;
-	p->counter_id = id;
-	return true;
-}
-
-static bool nobody_counted(const struct shms_pack *p)
-{
-	struct shmid_ds count;
-
-	return shmctl(p->counter_id, IPC_STAT, &count) == 0 && count.shm_nattch == 1;
-}
 
 bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g)
 {
-	if (g->counted && !nobody_counted(p))
-		return false;
 	unsigned byte = SHMS_SEGLOCK_CHILDREN + g->file->holder;
 	_fd_ int fd = shms_packseg_open(p, g);
 	bool none = fd >= 0 && shms_seglock_try(fd, byte) == 0;
 
-	if (none) {
+	if (none)
 		shms_seglock_end(fd, byte);
-		g->counted = false;
-	}
 	return none;
 }
 
@@ -102,9 +67,7 @@ void shms_pack_fork_prepare(struct shms_pack *p)
 		if (!g->n_viewed || p->child)
 			continue;
 		g->children = hold(p, g);
-		if (!g->children && count_children(p))
-			g->counted = true;
-		else if (!g->children)
+		if (!g->children)
 			g->unsure = true;
 		g->inherited = true;
 	}
@@ -364,10 +327,8 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 		shms_packsegs_free(g);
 	}
 	shms_packlines_close(&p->lines);
-	if (p->counter && !p->child)
-		shmdt(p->counter);
 	shms_packviews_deinit(&p->views);
-	shms_lightlock_deinit(&p->lock);
+	pthread_mutex_destroy(&p->lock.mutex);
 	shms_pack_close(p->former, now_ms);
 	free(p->path);
 	free(p);

@@ -25,8 +25,7 @@ struct shms_packseg {
 	uint32_t n_held;   /* slots with a name or views of ours */
 	uint32_t n_viewed; /* slots with views of ours, or of our children */
 	bool inherited;    /* there are slots with SHMS_PACK_INHERITED */
-	bool counted;      /* some child's lock was not to be had: the pack's counter has it */
-	bool unsure;       /* nor was a count: they count for ever */
+	bool unsure;       /* some lock of children was not to be had: they count for ever */
 	unsigned from;     /* a reader's: the place of the store that it reads */
 	uint64_t asked_ms; /* when it was asked last whether the owner lives, or a child */
 	/* leases were out when it was to be left: not to be looked at again before */
@@ -79,8 +78,6 @@ struct shms_pack {
 	struct shms_seggrow grow;         /* of all own segments */
 	uint64_t refused_ms, unjoined_ms; /* until then no own, or others', segment is added */
 	char *path;
-	const void *counter; /* NULL: no children were counted yet (packopen.c) */
-	int counter_id;
 	struct shms_pack_options options;
 	struct shms_packplace hand;   /* where the search for victims goes on */
 	uint64_t trimmed, trimmed_ms; /* what a trim left of the pool, and when */
