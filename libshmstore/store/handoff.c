@@ -37,24 +37,21 @@
 #include "tierformat.h"
 #include "wire.h"
 
-struct sizes {
-	uint64_t header_size, buffer_size;
-};
-
-static int header_sizes(int fd, const struct stat *st, struct sizes *t)
+static int header_sizes(int fd, const struct stat *st, struct shmstore_ticket *t)
 {
 	struct shms_header h;
 	int r = shms_header_read(&h, fd, st, NULL);
 
 	if (r < 0)
 		return r;
-	*t = (struct sizes){h.object.layout.header_size, h.object.layout.buffer_size};
+	t->header_size = h.object.layout.header_size;
+	t->buffer_size = h.object.layout.buffer_size;
 	shms_header_deinit(&h);
 	return 0;
 }
 
 /* The sizes of the object that the lease holds, from its own header. */
-static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
+static int read_sizes(struct shmstore *s, const char *lease, struct shmstore_ticket *t)
 {
 	struct shms_stub stub;
 	struct stat st;
@@ -74,7 +71,8 @@ static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 	return header_sizes(fd, &st, t);
 }
 
-static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease, struct sizes *t)
+static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease,
+		   struct shmstore_ticket *t)
 {
 	struct shms_recent_entry *known;
 	int r;
@@ -135,7 +133,6 @@ static int handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t le
 	size_t length = strlen(s->path);
 	size_t n = shms_lease_text(shms_now_boot_ms() + lease_ms, shms_nonce(),
 				   lease + sizeof(SHMS_DIR_HANDOFF));
-	struct sizes t;
 	int r;
 
 	if (length + 1 + sizeof(SHMS_DIR_HANDOFF) + n >= sizeof(ret->path))
@@ -148,11 +145,9 @@ static int handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t le
 	r = shms_key_find(s->objects_fd, k);
 	r = r < 0 || as_is ? r : promote(s, k);
 	if (r >= 0)
-		r = handoff(s, k, lease, &t);
+		r = handoff(s, k, lease, ret);
 	if (r < 0)
 		return r;
-	ret->header_size = t.header_size;
-	ret->buffer_size = t.buffer_size;
 	snprintf(ret->path, sizeof(ret->path), "%s/%s", s->path, lease);
 	return 0;
 }
@@ -213,7 +208,7 @@ static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms,
 
 /* The file under the key, and its sizes. */
 static int find_received(struct shmstore *s, const struct shms_keyname *k, struct stat *ret_st,
-			 struct sizes *ret)
+			 struct shmstore_ticket *ret)
 {
 	_fd_ int fd = shms_names_open(s, k->name);
 	if (fd < 0)
@@ -233,14 +228,10 @@ static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyna
 {
 	struct stat mine, leased;
 	struct shmstore_ticket t;
-	struct sizes sizes = {0};
-	int n, r;
+	int n, r = find_received(s, k, &mine, &t);
 
-	r = find_received(s, k, &mine, &sizes);
 	if (r < 0)
 		return r;
-	t.header_size = sizes.header_size;
-	t.buffer_size = sizes.buffer_size;
 	if (lease_ms > WIRE_BROKER_LEASE)
 		return shms_detail(-EINVAL, NULL,
 				   "a lease of another user's object is for %u ms at most",
