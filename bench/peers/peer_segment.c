@@ -79,7 +79,8 @@ static int put_only(struct peer_run *run, const void *data, size_t size, struct 
 		.key = KEY, .key_size = 1, .buffers = &buffer, .n_buffers = 1};
 
 	(void)m;
-	return shms_pack_put(s->pack, &what, false, shms_now_boot_ms(), NULL);
+	return shms_pack_put(s->pack, &what, false, shms_now_boot_ms(),
+			     &(struct shms_seggrow){.may = UINT64_MAX});
 }
 
 static int put(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
@@ -115,14 +116,14 @@ static int take(struct peer_run *run, const void *message, size_t message_size, 
 		return r;
 	measure_touch(v.segment->bytes + v.object.extent_off, v.object.buffer_size);
 	shms_pack_unget(s->pack, &v, 0);
-	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms(), NULL);
+	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms(), &(uint64_t){0});
 }
 
 static int drop(struct peer_run *run)
 {
 	struct segment_state *s = run->state;
 
-	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms(), NULL);
+	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms(), &(uint64_t){0});
 }
 
 static void finish(struct peer_run *run)

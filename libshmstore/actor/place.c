@@ -66,7 +66,7 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 
 	if (r < 0)
 		return r;
-	pthread_mutex_lock(&p->lock);
+	SHMS_HELD(&p->lock);
 	for (e = p->entries; e && r == 0; e = e->next) {
 		if (e->stage == SHMS_PLACED_FETCHED)
 			continue;
@@ -75,7 +75,6 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 		call.generation = generation;
 		r = shms_request_post(shms_attach_of(p->s), &call, NULL);
 	}
-	pthread_mutex_unlock(&p->lock);
 	if (r == 0)
 		p->generation = generation;
 	return r;
@@ -374,7 +373,7 @@ static int prepare(struct shmstore_place *p, struct shmstore_actor_order *ret)
 /* Waits a moment for a daemon. False: the time is over. */
 static bool pause_until(struct shmstore_place *p, uint64_t until_ns)
 {
-	uint64_t now = shms_now_mono_ns(), left = until_ns > now ? until_ns - now : 0;
+	uint64_t now = shms_now_mono_ns(), left = shms_minus(until_ns, now);
 
 	if (!left)
 		return false;

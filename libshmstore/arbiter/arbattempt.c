@@ -24,10 +24,9 @@ static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 	struct shms_arb *a = c->arb;
 
 	*t = (struct shms_attempt){.context = c, .outer = c->attempt, .serial = ++c->last_serial};
-	pthread_mutex_lock(&a->lock);
-	DL_PREPEND(a->attempts, t);
-	pthread_mutex_unlock(&a->lock);
 	c->attempt = t;
+	SHMS_HELD(&a->lock);
+	DL_PREPEND(a->attempts, t);
 }
 
 int shms_attempt_room(struct shmstore_arb_context *c, size_t n)
@@ -55,11 +54,10 @@ void shms_attempt_note(struct shmstore_arb_context *c, struct shmstore_arb_reser
 		return;
 	if (r->leased)
 		atomic_fetch_add_explicit(&t->leased[r->pool - 1], r->leased, memory_order_relaxed);
-	if (r->id) {
-		pthread_mutex_lock(&c->arb->lock);
-		t->ids[t->n_ids++] = r->id;
-		pthread_mutex_unlock(&c->arb->lock);
-	}
+	if (!r->id)
+		return;
+	SHMS_HELD(&c->arb->lock);
+	t->ids[t->n_ids++] = r->id;
 }
 
 /* The attempt that r is of, among those of the calling thread's context. */
@@ -143,7 +141,7 @@ static void end(struct shms_attempt *t)
 	struct shmstore_arb_context *c = t->context;
 	struct shms_attempt *outer = t->outer;
 
-	pthread_mutex_lock(&c->arb->lock);
+	SHMS_HELD(&c->arb->lock);
 	for (uint32_t i = 0; outer && i < WIRE_LEASES; i++)
 		atomic_fetch_add_explicit(&outer->leased[i],
 					  atomic_load_explicit(&t->leased[i], memory_order_relaxed),
@@ -151,7 +149,6 @@ static void end(struct shms_attempt *t)
 	for (size_t i = 0; outer && i < t->n_ids; i++)
 		outer->ids[outer->n_ids++] = t->ids[i];
 	DL_DELETE(c->arb->attempts, t);
-	pthread_mutex_unlock(&c->arb->lock);
 	c->attempt = outer;
 	free(t->ids);
 	t->ids = NULL;

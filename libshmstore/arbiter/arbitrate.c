@@ -253,12 +253,11 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 	const struct shms_later *at;
 
 	shms_request_withdraw(shms_attach_of(s), &later->request);
-	pthread_mutex_lock(&e->lock);
+	SHMS_HELD(&e->lock);
 	for (at = e->first; at && at != later; at = at->next)
 		;
 	if (at)
 		DL_DELETE(e->first, later);
-	pthread_mutex_unlock(&e->lock);
 	free(later);
 }
 
@@ -430,7 +429,7 @@ int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcal
 		if (fd < 0)
 			return fd;
 	}
-	pthread_mutex_lock(&c->lock);
+	SHMS_HELD(&c->lock);
 	close_channel(c);
 	/* The thread that serves the old channel is not back yet: it closes the descriptor. */
 	if (c->closed && u) {
@@ -445,7 +444,6 @@ int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcal
 		c->serial = 2;
 		fd = -1;
 	}
-	pthread_mutex_unlock(&c->lock);
 	shms_close_fd(fd);
 	return r;
 }

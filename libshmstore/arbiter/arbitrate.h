@@ -140,7 +140,7 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 /* Why a context's reserves are the daemon's to see. */
 #define SHMS_SLOW_OWED   (1u << 0) /* it was told RETRY or SPLIT, and has not said ready */
 #define SHMS_SLOW_MARKED (1u << 1) /* a wait mark is set, which a reserve ends */
-#define SHMS_SLOW_INJECT (1u << 2) /* outcomes are injected into its reserves */
+#define SHMS_SLOW_INJECT (1u << 2) /* outcomes were injected into its reserves */
 
 struct shmstore_arb_context {
 	struct shms_arb *arb;
@@ -152,8 +152,6 @@ struct shmstore_arb_context {
 	uint32_t *tasks;             /* arb->lock: what it is bound to */
 	size_t n_tasks;
 	unsigned slow;        /* SHMS_SLOW_* */
-	uint32_t n_injected;  /* reserves that may be hit still */
-	uint32_t inject_pool; /* in this one; 0 = in any, UINT32_MAX = in several */
 	int owed;             /* RETRY, SPLIT: what it was told and has not answered */
 	uint32_t last_serial; /* of its attempts */
 	struct shms_attempt *attempt;

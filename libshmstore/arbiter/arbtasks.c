@@ -344,12 +344,8 @@ int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c,
 		return shms_detail(-EINVAL, NULL, "the context is bound to no task");
 	m.context = c->id;
 	r = shms_arb_call(s, &m, NULL, generation, NULL);
-	if (r == 0 && count) {
-		/* No lease till they are through. */
-		c->inject_pool = c->n_injected && c->inject_pool != pool ? UINT32_MAX : pool;
-		c->n_injected = c->n_injected > UINT32_MAX / 2 ? c->n_injected
-							       : c->n_injected + count + skip;
+	/* No lease from now on: the daemon must see each reserve that may be hit. */
+	if (r == 0 && count)
 		c->slow |= SHMS_SLOW_INJECT;
-	}
 	return r;
 }

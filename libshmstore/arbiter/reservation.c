@@ -51,7 +51,7 @@ static bool lease_take(const struct shmstore *s, const struct shmstore_arb_conte
 {
 	struct wire_lease *l = lease_of(s, c, pool, bytes, flags);
 
-	return l && wire_lease_charge(l, bytes);
+	return l && wire_charge(&l->charged, &l->granted, bytes);
 }
 
 /* Might more of this pool's lease help? */
@@ -94,8 +94,13 @@ static bool lease_more(struct shmstore *s, struct shmstore_arb_context *c, uint3
 void shms_lease_give(struct shmstore *s, uint32_t pool, uint64_t bytes)
 {
 	struct wire_arb m = {.op = WIRE_ARB_LEASE_CALLED, .flags = WIRE_ARB_QUIET, .pool = pool};
+	struct wire_lease *l;
 
-	if (pool && pool <= WIRE_LEASES && wire_lease_uncharge(&s->page->leases[pool - 1], bytes))
+	if (!pool || pool > WIRE_LEASES)
+		return;
+	l = &s->page->leases[pool - 1];
+	atomic_fetch_sub_explicit(&l->charged, bytes, memory_order_seq_cst);
+	if (atomic_load_explicit(&l->wanted, memory_order_seq_cst))
 		shms_arb_post(s, &m, 0);
 }
 
@@ -105,22 +110,13 @@ static void lease_settle(struct shmstore *s, uint32_t pool, uint64_t bytes)
 	struct wire_lease *l = &s->page->leases[pool - 1];
 	struct wire_arb m = {.op = WIRE_ARB_LEASE_CALLED, .flags = WIRE_ARB_QUIET, .pool = pool};
 
-	wire_lease_settle(l, bytes);
+	atomic_fetch_add_explicit(&l->settled, bytes, memory_order_release);
 	/* If anybody waits for the difference, the daemon counts anew what has become memory. */
 	if (atomic_load_explicit(&l->wanted, memory_order_relaxed))
 		shms_arb_post(s, &m, 0);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
-
-/* A reserve that an injected outcome may have hit. Those that never wait are not; of several pools'
- * each keeps the context slow. */
-static void injection_used(struct shmstore_arb_context *c, const struct wire_arb *m)
-{
-	if (m->op == WIRE_ARB_RESERVE && !(m->flags & (WIRE_ARB_NONBLOCK | WIRE_ARB_SPILL)) &&
-	    c->n_injected && (!c->inject_pool || c->inject_pool == m->pool) && !--c->n_injected)
-		c->slow &= ~SHMS_SLOW_INJECT;
-}
 
 static int post_later(struct shmstore *s, struct shmstore_arb_context *c,
 		      const struct shms_call *call, const struct shmstore_arb_reservation *r)
@@ -161,7 +157,6 @@ static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *
 	m->timeout_ms = how->timeout_ms;
 	m->flags |= (how->flags & SHMSTORE_ARB_NONBLOCK ? WIRE_ARB_NONBLOCK : 0) |
 		    (how->flags & SHMSTORE_ARB_SPILL ? WIRE_ARB_SPILL : 0);
-	injection_used(c, m);
 	if (how->flags & SHMSTORE_ARB_ASYNC) {
 		r = post_later(s, c, &call, later);
 		return r == -ENOTCONN ? lost : r;

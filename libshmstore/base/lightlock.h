@@ -39,11 +39,6 @@ static inline void shms_lightlock_init(struct shms_lightlock *l)
 	l->alone = false;
 }
 
-static inline void shms_lightlock_deinit(struct shms_lightlock *l)
-{
-	pthread_mutex_destroy(&l->mutex);
-}
-
 static inline void shms_lightlock_take(struct shms_lightlock *l)
 {
 	if (SHMS_ONE_THREAD)

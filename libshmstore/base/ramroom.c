@@ -96,11 +96,6 @@ static bool look_at_host(const char *proc, char text[TEXT], struct shms_ramroom_
 	return available != 0;
 }
 
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* One cgroup of that version. */
 static void look_at_group(const char *path, bool v1, char text[TEXT], uint64_t swap,
 			  struct shms_ramroom_look *io)
@@ -111,20 +106,21 @@ static void look_at_group(const char *path, bool v1, char text[TEXT], uint64_t s
 	    !read_number(path, v1 ? "memory.usage_in_bytes" : "memory.current", text, &used))
 		return;
 	/* Nothing is left to be said where it lets in more than was found below. */
-	if (minus(limit, used) >= io->room || !read_text(path, "memory.stat", text))
+	if (shms_minus(limit, used) >= io->room || !read_text(path, "memory.stat", text))
 		return;
 	cache = field(text, v1 ? "total_inactive_file" : "inactive_file") +
 		field(text, v1 ? "total_active_file" : "active_file");
-	used = minus(used, cache);
-	room = minus(limit, used);
+	used = shms_minus(used, cache);
+	room = shms_minus(limit, used);
 	if (swap && !v1 && read_number(path, "memory.swap.max", text, &swap_limit) &&
 	    read_number(path, "memory.swap.current", text, &swap_used))
-		swap = minus(swap_limit, swap_used) < swap ? minus(swap_limit, swap_used) : swap;
+		swap = shms_minus(swap_limit, swap_used) < swap ? shms_minus(swap_limit, swap_used)
+								: swap;
 	room += swap;
 	if (v1 && read_number(path, "memory.memsw.limit_in_bytes", text, &swap_limit) &&
 	    read_number(path, "memory.memsw.usage_in_bytes", text, &swap_used))
-		room = minus(swap_limit, minus(swap_used, cache)) < room
-			       ? minus(swap_limit, minus(swap_used, cache))
+		room = shms_minus(swap_limit, shms_minus(swap_used, cache)) < room
+			       ? shms_minus(swap_limit, shms_minus(swap_used, cache))
 			       : room;
 	least(io, room, limit, path);
 }
@@ -172,9 +168,9 @@ bool shms_ramroom_look(const char *proc, const char *cgroup, struct shms_ramroom
 	free(text);
 	if (ret->room == UINT64_MAX)
 		return false;
-	ret->room =
-		minus(ret->room, ret->limit / SPARED_PART < SPARED_MOST ? ret->limit / SPARED_PART
-									: SPARED_MOST);
+	ret->room = shms_minus(ret->room, ret->limit / SPARED_PART < SPARED_MOST
+						  ? ret->limit / SPARED_PART
+						  : SPARED_MOST);
 	return true;
 }
 

@@ -69,16 +69,14 @@ int shms_error(int error)
 
 int shms_open_beneath(int dirfd, const char *path, int flags)
 {
+	struct shms_tries t = {0};
 	int fd;
 
-	for (struct shms_tries t = {0};;) {
+	do {
 		fd = shms_beneath_open(dirfd, path, flags);
-		if (fd >= 0)
-			return fd;
-		errno = -fd;
-		if (!shms_open_again(&t))
-			return -errno;
-	}
+		errno = fd < 0 ? -fd : errno;
+	} while (fd < 0 && shms_open_again(&t));
+	return fd < 0 ? -errno : fd;
 }
 
 bool shms_open_again(struct shms_tries *t)
@@ -106,15 +104,13 @@ bool shms_open_again(struct shms_tries *t)
 
 int shms_open_object(int dirfd, const char *name)
 {
+	struct shms_tries t = {0};
 	int fd;
 
-	for (struct shms_tries t = {0};;) {
+	do
 		fd = shms_open_file(dirfd, name, O_RDONLY);
-		if (fd >= 0)
-			return fd;
-		if (!shms_open_again(&t))
-			return -errno;
-	}
+	while (fd < 0 && shms_open_again(&t));
+	return fd < 0 ? -errno : fd;
 }
 
 int shms_open_dir(int dirfd, const char *name)
@@ -447,6 +443,16 @@ ssize_t shms_read_text(const char *path, char *ret, size_t size)
 	return n;
 }
 
+int shms_read_whole(int fd, char *ret, size_t size)
+{
+	ssize_t n = shms_pread_all(fd, ret, size - 1, 0);
+
+	if (n < 0)
+		return shms_error((int)n);
+	ret[n] = '\0';
+	return strlen(ret) == (size_t)n ? 0 : -EBADMSG;
+}
+
 bool shms_lease(int fd)
 {
 	/* The signal each time: giving a lease back sets it to SIGIO again, which kills.
@@ -535,17 +541,32 @@ uint64_t shms_until_ns(uint64_t ms)
 	return ms < (UINT64_MAX - now) / 1000000 ? now + ms * 1000000 : UINT64_MAX;
 }
 
+void shms_uuid_parse(const char *text, uint8_t ret[16])
+{
+	char digits[32] = {0};
+
+	for (size_t n = 0; *text && n < sizeof(digits); text++)
+		if (*text != '-')
+			digits[n++] = *text;
+	if (!shms_hexdigits_read_bytes(digits, ret, 16))
+		memset(ret, 0, 16);
+}
+
 void shms_boot_id(uint8_t ret_id[16])
 {
-	char text[64], digits[32] = {0};
-	ssize_t n = shms_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text));
-	size_t k = 0;
+	char text[64];
 
-	for (ssize_t i = 0; i < n && k < sizeof(digits); i++)
-		if (text[i] != '-')
-			digits[k++] = text[i];
-	if (!shms_hexdigits_read_bytes(digits, ret_id, 16))
-		memset(ret_id, 0, 16);
+	shms_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+	shms_uuid_parse(text, ret_id);
+}
+
+void shms_boot_text(char ret[33])
+{
+	uint8_t id[16];
+
+	shms_boot_id(id);
+	shms_hexdigits_write_bytes(id, sizeof(id), ret);
+	ret[32] = '\0';
 }
 
 int shms_space(int fd, struct shms_space *ret)

@@ -26,6 +26,12 @@
  */
 #define SHMS_ASIDE __attribute__((noinline))
 
+/* The difference, or 0 where b is more. */
+static inline uint64_t shms_minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
 /* Maps what the kernel says to the closed list of shmstore.h. Takes errno
  * or -errno, returns -errno. */
 int shms_error(int error);
@@ -111,6 +117,8 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
 /* Reads a small file of text, at most size - 1 bytes, which a NUL ends, also where nothing could be
  * read. Returns their count, or -errno. */
 ssize_t shms_read_text(const char *path, char *ret, size_t size);
+/* The same of an open file. 0; -EBADMSG: there is a NUL in it; as shms_error(). */
+int shms_read_whole(int fd, char *ret, size_t size);
 /*
  * Sets the lock of this open file description (OFD) on n bytes of the file; F_UNLCK ends it. 0;
  * -EAGAIN: another description has one there; -errno.
@@ -149,10 +157,14 @@ static inline uint64_t shms_blocks(const struct stat *st)
 {
 	return (uint64_t)st->st_blocks * 512;
 }
-/* A time in ns. */
+/* A time in ns, and back. */
 static inline int64_t shms_stat_ns(const struct timespec *t)
 {
 	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+static inline struct timespec shms_timespec(uint64_t ns)
+{
+	return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 }
 /* CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. */
 int64_t shms_now_real_ns(void);
@@ -183,8 +195,11 @@ struct shms_space {
 };
 /* 0, -errno. */
 int shms_space(int fd, struct shms_space *ret);
-/* This boot's id; all zero where it cannot be read. */
+/* 32 hexadecimal digits, with or without dashes; all zero where they are none. */
+void shms_uuid_parse(const char *text, uint8_t ret[16]);
+/* This boot's id, and its digits; all zero where it cannot be read. */
 void shms_boot_id(uint8_t ret_id[16]);
+void shms_boot_text(char ret[33]);
 
 /*
  * The size of this host's pages: 4 KiB, or 16 or 64 on some Arm machines. The kernel gives memory,

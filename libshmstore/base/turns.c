@@ -66,14 +66,11 @@ bool shms_turns_take(struct shms_turns *t, uint64_t ns, int (*tick)(void *arg), 
 		return true;
 	/* Acquire: pairs with shms_turns_end(). */
 	while (!atomic_load_explicit(&me.mine, memory_order_acquire)) {
-		uint64_t left = end - now;
-		struct timespec wait = {.tv_nsec = TICK_NS};
+		struct timespec wait;
 
 		if (now >= end || (tick && tick(arg)))
 			return !give_up(t, &me);
-		if (!tick || left < TICK_NS)
-			wait = (struct timespec){(time_t)(left / 1000000000),
-						 (long)(left % 1000000000)};
+		wait = shms_timespec(tick && end - now > TICK_NS ? TICK_NS : end - now);
 		syscall(SYS_futex, &me.mine, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, &wait, NULL, 0);
 		now = shms_now_mono_ns();
 	}

@@ -24,4 +24,15 @@
 #include <xxhash.h>
 #endif
 
+#include <stdint.h>
+
+/* The hash of all that was fed in, low half first. */
+static inline void shms_xxh3_digest(const XXH3_state_t *state, uint64_t ret_hash[2])
+{
+	XXH128_hash_t h = XXH3_128bits_digest(state);
+
+	ret_hash[0] = h.low64;
+	ret_hash[1] = h.high64;
+}
+
 #endif

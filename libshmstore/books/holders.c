@@ -215,15 +215,6 @@ static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const
 	return hold;
 }
 
-/* "#<inode>", what the kernel calls a file made by O_TMPFILE. */
-static bool tmpfile_name(const char *path, size_t length)
-{
-	const char *slash = memrchr(path, '/', length);
-	const char *name = slash ? slash + 1 : path;
-
-	return name < path + length && *name == '#';
-}
-
 /* The key that the last name tells: only an entry of objects/ has one. */
 static void key_of_path(struct shms_ghost *g, const char *path, size_t length)
 {
@@ -274,7 +265,10 @@ static void look_inside(struct process *p, struct shms_ghost *g, const char *pro
 static void identify(struct process *p, struct shms_ghost *g, const char *proc_path,
 		     const char *path, size_t length)
 {
-	if (!tmpfile_name(path, length))
+	const char *slash = memrchr(path, '/', length), *name = slash ? slash + 1 : path;
+
+	/* "#<inode>" is what the kernel calls a file made by O_TMPFILE. */
+	if (name == path + length || *name != '#')
 		g->published = true;
 	if (p->h->keys && !g->key)
 		key_of_path(g, path, length);

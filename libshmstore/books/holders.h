@@ -41,12 +41,13 @@ void shms_holders_named(struct shms_holders *h, uint64_t ino);
  */
 bool shms_holders_pooled(struct shms_holders *h, const struct stat *st);
 
-/* Adds bytes of files, each inode once, to ghosts and inflight, and processes to n_unreadable. Of
- * packed objects the books have the bytes (books.h). */
-void shms_holders_add(const struct shms_holders *h, struct shmstore_usage *io);
-/* Adds ghosts and writers in flight to their users, each inode once: to its owner where the kernel
- * told us, else to its first holder's user. 0, -ENOMEM. */
-int shms_holders_users(const struct shms_holders *h, struct shms_users *users);
+/*
+ * Adds bytes of files, each inode once, to ghosts and inflight, and processes to n_unreadable. Of
+ * packed objects the books have the bytes (books.h). users: NULL, or each inode is added there too:
+ * to its owner where the kernel told us, else to its first holder's user. 0, -ENOMEM.
+ */
+int shms_holders_add(const struct shms_holders *h, struct shmstore_usage *io,
+		     struct shms_users *users);
 /* Calls fn for every holder of every inode, and of every packed object. 0 or fn's. */
 int shms_holders_each(struct shms_holders *h,
 		      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);

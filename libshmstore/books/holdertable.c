@@ -295,33 +295,26 @@ static uint64_t bytes_of(const struct shms_ghost *g)
 	return shms_whole_pages(g->bytes);
 }
 
-void shms_holders_add(const struct shms_holders *h, struct shmstore_usage *io)
+int shms_holders_add(const struct shms_holders *h, struct shmstore_usage *io,
+		     struct shms_users *users)
 {
-	for (const struct shms_ghost *g = h->ghosts; g; g = g->hh.next) {
-		if (g->named || !g->last_pid)
-			continue;
-		if (g->published)
-			io->ghosts += bytes_of(g);
-		else
-			io->inflight += bytes_of(g);
-	}
+	struct shmstore_user_books nobody = {0}, *user = &nobody;
+
 	io->n_unreadable += h->n_unreadable;
-}
-
-int shms_holders_users(const struct shms_holders *h, struct shms_users *users)
-{
 	for (const struct shms_ghost *g = h->ghosts; g; g = g->hh.next) {
-		struct shmstore_user_books *user;
-
 		if (g->named || !g->last_pid)
 			continue;
-		user = shms_users_get(users, g->uid);
+		if (users)
+			user = shms_users_get(users, g->uid);
 		if (!user)
 			return -ENOMEM;
-		if (g->published)
+		if (g->published) {
+			io->ghosts += bytes_of(g);
 			user->ghosts += bytes_of(g);
-		else
+		} else {
+			io->inflight += bytes_of(g);
 			user->inflight += bytes_of(g);
+		}
 	}
 	return 0;
 }

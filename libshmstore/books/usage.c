@@ -111,16 +111,14 @@ static int progress(uint64_t n_names, void *arg)
 
 /* ---- one try --------------------------------------------------------------------------------- */
 
-/* io has the terms that names and tier files tell. */
-static void fill(const struct shmstore_partition *p, const struct statvfs *fs,
-		 const struct shms_holders *h, struct shmstore_usage *io)
+/* io has the terms that names, holders and tier files tell. */
+static void fill(const struct shmstore_partition *p, const struct statvfs *fs, bool scanned,
+		 struct shmstore_usage *io)
 {
 	uint64_t known;
 
 	io->size = (uint64_t)fs->f_blocks * fs->f_frsize;
 	io->used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
-	if (h)
-		shms_holders_add(h, io);
 	known = io->linked + io->pool + io->ghosts + io->inflight;
 	/* On disk others' files are not walked (they may be a whole system's), and a file system's
 	 * own structures count too. */
@@ -131,7 +129,7 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs,
 		io->used = known + io->foreign;
 	io->residual = (int64_t)(io->used - known - io->foreign);
 	/* Processes that are not shown here may hold it. */
-	io->n_unreadable += h && io->residual > 0 && !shms_sees_all_pids();
+	io->n_unreadable += scanned && io->residual > 0 && !shms_sees_all_pids();
 }
 
 static int add_tier_file(const struct shms_tierscan_file *f, void *arg)
@@ -194,8 +192,7 @@ static int take(struct shmstore_partition *p, struct surveying *s)
 	if (r == 0)
 		r = take_tier(p, s, books.clean);
 	shms_inodes_free(books.clean);
-	return r == 0 && s->holders && books.users ? shms_holders_users(s->holders, books.users)
-						   : r;
+	return r == 0 && s->holders ? shms_holders_add(s->holders, &s->usage, books.users) : r;
 }
 
 static int take_quiet(struct shmstore_partition *p, struct surveying *s)
@@ -213,7 +210,7 @@ static int take_quiet(struct shmstore_partition *p, struct surveying *s)
 			return r;
 		if (fstatvfs(p->fd, &after) < 0)
 			return shms_error(errno);
-		fill(p, &after, s->holders, &s->usage);
+		fill(p, &after, s->scan, &s->usage);
 		quiet = before.f_bfree == after.f_bfree && before.f_ffree == after.f_ffree;
 		if (quiet && (s->usage.residual == last || !s->scan))
 			break;
@@ -323,8 +320,7 @@ static int add_info(const struct shms_tierscan_file *f, void *arg)
 {
 	struct shmstore_tier_info *info = arg;
 	uint64_t bytes = shms_blocks(f->st);
-	int64_t age_ns =
-		shms_now_real_ns() - (f->st->st_mtim.tv_sec * 1000000000 + f->st->st_mtim.tv_nsec);
+	int64_t age_ns = shms_now_real_ns() - shms_stat_ns(&f->st->st_mtim);
 
 	info->used += bytes;
 	info->last_minute += age_ns < 60 * (int64_t)1000000000 ? bytes : 0;

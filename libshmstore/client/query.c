@@ -108,8 +108,8 @@ static int wait_readable(struct shmstore_client *c, uint64_t deadline_ns, bool t
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
 
 	while (true) {
-		uint64_t now = shms_now_mono_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
-		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+		uint64_t now = shms_now_mono_ns(), left = shms_minus(deadline_ns, now);
+		struct timespec t = shms_timespec(left);
 		int r = ppoll(&p, 1, deadline_ns == UINT64_MAX ? NULL : &t, NULL);
 
 		if (r > 0)
@@ -366,18 +366,9 @@ int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, 
 
 	if (r == 0)
 		r = send_request(c, type, body, tail, tail_size);
-	return r < 0 ? r : document(c, deadline_ns, ret_text, ret_size);
-}
-
-int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body, const char *tail,
-		      size_t tail_size)
-{
-	uint64_t deadline_ns = deadline_of(c);
-	int r = connected(c, deadline_ns);
-
-	if (r == 0)
-		r = send_request(c, type, body, tail, tail_size);
-	return r < 0 ? r : done(c, deadline_ns);
+	if (r < 0)
+		return r;
+	return ret_text ? document(c, deadline_ns, ret_text, ret_size) : done(c, deadline_ns);
 }
 
 /* ---- the API ---- */
@@ -476,7 +467,7 @@ int shmstore_client_set(struct shmstore_client *c, const char *assignment)
 
 	if (!c || !assignment)
 		return shms_detail_null(!c ? "c" : "assignment");
-	return shms_client_order(c, WIRE_SET, &body, assignment, strlen(assignment));
+	return shms_client_ask(c, WIRE_SET, &body, assignment, strlen(assignment), NULL, NULL);
 }
 
 _Static_assert((int)SHMSTORE_ARB_ORDER_KNOB == (int)WIRE_ARB_ADMIN_KNOB &&
@@ -504,7 +495,7 @@ int shmstore_client_arbiter(struct shmstore_client *c, const char *partition,
 	body.value = what->value;
 	body.skip = what->skip;
 	body.pool = what->pool;
-	return shms_client_order(c, WIRE_ARB_ADMIN, &body, partition, strlen(partition));
+	return shms_client_ask(c, WIRE_ARB_ADMIN, &body, partition, strlen(partition), NULL, NULL);
 }
 
 int shmstore_client_reap(struct shmstore_client *c, const char *path, char **ret_json,
@@ -524,7 +515,7 @@ int shmstore_client_watch(struct shmstore_client *c, uint64_t since, const char 
 
 	if (!c)
 		return shms_detail_null("c");
-	r = shms_client_order(c, WIRE_WATCH, &body, events, events ? strlen(events) : 0);
+	r = shms_client_ask(c, WIRE_WATCH, &body, events, events ? strlen(events) : 0, NULL, NULL);
 	if (r == 0)
 		c->watching = true;
 	return r;

@@ -8,11 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Answered by a document: as shmstore_client_query(). tail: tail_size bytes, without a NUL. */
+/* Answered by a document, as shmstore_client_query(), or by DONE where ret_text is NULL. tail:
+ * tail_size bytes, without a NUL. */
 int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, const char *tail,
 		    size_t tail_size, char **ret_text, size_t *ret_size);
-/* Answered by DONE. */
-int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body, const char *tail,
-		      size_t tail_size);
 
 #endif

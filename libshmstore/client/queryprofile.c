@@ -64,7 +64,8 @@ int shmstore_client_profile_load(struct shmstore_client *c, uint32_t user, const
 		size_t left = size - body.offset,
 		       part = left < WIRE_TEXT_MAX ? left : WIRE_TEXT_MAX;
 
-		r = shms_client_order(c, WIRE_PROFILE_ADMIN, &body, text + body.offset, part);
+		r = shms_client_ask(c, WIRE_PROFILE_ADMIN, &body, text + body.offset, part, NULL,
+				    NULL);
 		body.offset += part;
 	}
 	return r;
@@ -74,7 +75,8 @@ int shmstore_client_profile_reset(struct shmstore_client *c, uint32_t user)
 {
 	const struct wire_profile_admin body = {.op = WIRE_PROFILE_ADMIN_RESET, .uid = user};
 
-	return c ? shms_client_order(c, WIRE_PROFILE_ADMIN, &body, NULL, 0) : shms_detail_null("c");
+	return c ? shms_client_ask(c, WIRE_PROFILE_ADMIN, &body, NULL, 0, NULL, NULL)
+		 : shms_detail_null("c");
 }
 
 int shmstore_client_stage_end(struct shmstore_client *c, uint64_t session)
@@ -86,5 +88,5 @@ int shmstore_client_stage_end(struct shmstore_client *c, uint64_t session)
 	if (!session)
 		return shms_detail(-EINVAL, NULL,
 				   "0 is no store's number; the stages' document has them");
-	return shms_client_order(c, WIRE_STAGE_END, &body, NULL, 0);
+	return shms_client_ask(c, WIRE_STAGE_END, &body, NULL, 0, NULL, NULL);
 }

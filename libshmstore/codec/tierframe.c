@@ -56,14 +56,6 @@ static int fail(struct shms_tier_work *w, int error, const char *what)
 	return error;
 }
 
-static void digest(struct shms_tier_tools *t, uint64_t ret_hash[2])
-{
-	XXH128_hash_t h = XXH3_128bits_digest(t->hash);
-
-	ret_hash[0] = h.low64;
-	ret_hash[1] = h.high64;
-}
-
 static size_t piece_of(size_t left)
 {
 	return left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
@@ -169,7 +161,7 @@ static int copy_in(struct shms_tier_work *w, struct shms_tier_tools *t)
 		r = copy_as_it_is(w, t);
 	if (r < 0)
 		return r;
-	digest(t, w->frame->object_hash);
+	shms_xxh3_digest(t->hash, w->frame->object_hash);
 	return 0;
 }
 
@@ -264,7 +256,7 @@ void shms_tier_unpack(struct shms_tier_work *w, struct shms_tier_tools *t)
 	XXH3_128bits_reset(t->hash);
 	if ((f->codec == SHMS_CODEC_RAW ? copy_out_raw(w, t) : copy_out_unpacked(w, t)) < 0)
 		return;
-	digest(t, hash);
+	shms_xxh3_digest(t->hash, hash);
 	if (whole && memcmp(hash, f->stored_hash, sizeof(hash)) != 0)
 		fail(w, -EBADMSG, "is damaged: its checksum is wrong");
 	else if (memcmp(hash, f->object_hash, sizeof(hash)) != 0)

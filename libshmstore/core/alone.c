@@ -190,20 +190,6 @@ static uint64_t take_from(struct wire_credit *c, uint64_t lacking)
 	return left < granted ? granted - left : 0;
 }
 
-/* A store's page, to write to; NULL: none of this user's. */
-static struct shms_page *map_page(int storefd, uid_t uid)
-{
-	struct shms_page *map;
-	struct stat st;
-	_fd_ int fd = shms_open_file(storefd, SHMS_PAGE_FILE, O_RDWR);
-
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != uid ||
-	    st.st_size < (off_t)SHMS_PAGE_SIZE)
-		return NULL;
-	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, fd);
-	return map == MAP_FAILED ? NULL : map;
-}
-
 static int take_unspent(const struct shms_walk_store *store, void *arg)
 {
 	struct taker *t = arg;
@@ -214,7 +200,7 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 		return 0;
 	if (t->lack->of_label && strcmp(page.label, t->s->page->label) != 0)
 		return 0;
-	map = map_page(store->fd, t->s->uid);
+	map = shms_page_map(store->fd, SHMS_PAGE_FILE, t->s->uid);
 	if (!map)
 		return 0;
 	t->taken += take_from(&map->credit, t->lack->bytes - t->taken);
@@ -366,7 +352,7 @@ static int leave_to(const struct shms_walk_store *store, void *arg)
 
 	if (store->fd < 0 || store->st.st_uid != l->st.st_uid || store->st.st_ino == l->st.st_ino)
 		return 0;
-	map = map_page(store->fd, l->st.st_uid);
+	map = shms_page_map(store->fd, SHMS_PAGE_FILE, l->st.st_uid);
 	if (!map)
 		return 0;
 	if (value(&map->credit.epoch)) {

@@ -212,9 +212,8 @@ static bool roomy(struct shmstore *s, uint64_t bytes)
 	n = shms_partition_n_stores(s->p);
 	if (n)
 		max /= n;
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	shms_handle(s)->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;
-	pthread_mutex_unlock(&lock);
 	return space.available >= bytes + space.size / 4 &&
 	       (!space.inodes || space.inodes_free > space.inodes / 8);
 }
@@ -223,12 +222,10 @@ static bool roomy(struct shmstore *s, uint64_t bytes)
 static bool too_many(struct shmstore *s)
 {
 	struct rlimit limit;
-	uint64_t n;
 
-	pthread_mutex_lock(&lock);
-	n = shms_handle(s)->drafts.n;
-	pthread_mutex_unlock(&lock);
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n >= limit.rlim_cur / 4;
+	SHMS_HELD(&lock);
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+	       shms_handle(s)->drafts.n >= limit.rlim_cur / 4;
 }
 
 /* A kept draft in which size bytes fit, and little more, is in use again. NULL: there is none. */
@@ -464,12 +461,11 @@ void shms_draft_close(struct shmstore *s)
 	shms_handle(s)->drafts.closed = true;
 	pthread_mutex_unlock(&lock);
 	shms_draft_trim(s, true);
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	for (struct shms_draft *d = all; d; d = d->hh.next) {
 		if (d->s == s)
 			unbook(d, false);
 	}
-	pthread_mutex_unlock(&lock);
 }
 
 /* ---- publish --------------------------------------------------------------------------------- */

@@ -74,21 +74,18 @@ void shms_names_unlock_of(struct shmstore *s, int objects_fd)
 
 int shms_names_open(struct shmstore *s, const char *name)
 {
-	int fd;
+	struct shms_tries t = {0};
+	int fd, error;
 
 	/* The lock for each try, not over the wait. */
-	for (struct shms_tries t = {0};;) {
+	do {
 		shms_fairlock_share(&s->names);
 		fd = shms_open_file(s->objects_fd, name, O_RDONLY);
-		if (fd < 0)
-			fd = -errno;
+		error = errno;
 		shms_fairlock_release(&s->names);
-		if (fd >= 0)
-			return fd;
-		errno = -fd;
-		if (!shms_open_again(&t))
-			return -errno;
-	}
+		errno = error;
+	} while (fd < 0 && shms_open_again(&t));
+	return fd < 0 ? -errno : fd;
 }
 
 /* ---- taking part in the disk tier ------------------------------------------------------------ */

@@ -68,6 +68,7 @@ static int open_pack(struct shmstore *s)
 	struct shms_pack *pack = NULL;
 	int r;
 
+	SHMS_HELD(&x->lock);
 	if ((size_t)snprintf(path, sizeof(path), "%s/" SHMS_DIR_SEGMENTS,
 			     s->path + strlen(s->p->path) + 1) >= sizeof(path))
 		return -ENAMETOOLONG;
@@ -121,9 +122,7 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	shms_handle(s)->packed.mem.least = UINT64_MAX;
 	if (!read)
 		return 0;
-	pthread_mutex_lock(&shms_handle(s)->packed.lock);
 	r = open_pack(s);
-	pthread_mutex_unlock(&shms_handle(s)->packed.lock);
 	if (r == 0)
 		r = shms_packlook(shms_handle(s)->packed.dir_fd, s->page->uuid, NULL, 0,
 				  drop_double, s);
@@ -181,10 +180,9 @@ static struct shms_pack *make(struct shmstore *s)
 
 	if (pack)
 		return pack;
-	pthread_mutex_lock(&shms_handle(s)->packed.lock);
-	if ((r = shms_make_dir(s->dir_fd, SHMS_DIR_SEGMENTS)) == 0 || r == -EEXIST)
+	r = shms_make_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
+	if (r == 0 || r == -EEXIST)
 		(void)open_pack(s);
-	pthread_mutex_unlock(&shms_handle(s)->packed.lock);
 	return shms_packed_pack(s);
 }
 

@@ -155,7 +155,7 @@ static void expire(struct shmstore *s)
 	}
 }
 
-struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
+static struct shms_slot *take(struct shmstore *s, uint64_t need)
 {
 	struct shms_recycle *r = &shms_handle(s)->recycle;
 	bool tried[SHMS_RECYCLE_SLOTS] = {false};
@@ -196,7 +196,7 @@ struct shms_slot *shms_recycle_take_for(struct shmstore *s, unsigned flags, cons
 	struct shms_layout *l = io_layout;
 	struct shms_slot *slot;
 
-	slot = flags & SHMSTORE_PIN ? NULL : shms_recycle_take(s, l->header_size + l->buffer_size);
+	slot = flags & SHMSTORE_PIN ? NULL : take(s, l->header_size + l->buffer_size);
 	if (slot && !shms_layout_init(l, l->key_size, l->metadata_size, sizes, l->n_buffers,
 				      slot->capacity)) {
 		shms_recycle_untake(s, slot);

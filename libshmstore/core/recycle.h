@@ -100,15 +100,11 @@ void shms_recycle_forked(struct shms_recycle *r);
 void shms_recycle_name(struct shmstore *s, char ret_name[SHMS_RECYCLE_NAME]);
 
 /*
- * Takes a pooled file with room for need bytes and little more, that nobody else links, has open or
- * maps: mapped and ready to be written. NULL: none. Of several it is the one that was used last,
- * whose pages the CPU's caches may still hold. Give it back by one of the three that follow.
- */
-struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need);
-/*
- * The same for an object that is laid out so, and put with those flags; *io_layout is laid out anew
- * for the file's room. NULL: there is no such file, or the object is to be pinned, and so gets one
- * of its own, which the pool does not get back; *io_layout is what it was.
+ * Takes a pooled file with room for an object that is laid out so, and put with those flags, and
+ * little more, that nobody else links, has open or maps: mapped and ready to be written. *io_layout
+ * is laid out anew for the file's room. NULL: there is none, or the object is to be pinned, and so
+ * gets a file of its own, which the pool does not get back. Of several it is the one that was used
+ * last, whose pages the CPU's caches may still hold. Give it back by one of the three that follow.
  */
 struct shms_slot *shms_recycle_take_for(struct shmstore *s, unsigned flags, const uint64_t *sizes,
 					struct shms_layout *io_layout);

@@ -80,11 +80,10 @@ void shms_running_del(struct shms_running *r, uint64_t id)
 {
 	struct shms_running_task *task;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	LL_SEARCH_SCALAR(r->tasks, task, what.task, id);
 	if (task)
 		LL_DELETE(r->tasks, task);
-	pthread_mutex_unlock(&r->lock);
 	free(task);
 }
 
@@ -139,11 +138,10 @@ bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)
 {
 	struct shms_running_said *said;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	said = take_first(r);
 	if (!r->said)
 		shms_bell_quiet(&r->bell);
-	pthread_mutex_unlock(&r->lock);
 	if (!said)
 		return false;
 	*ret = said->what;

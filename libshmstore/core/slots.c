@@ -122,8 +122,6 @@ int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 	return r < 0 ? r : shms_file_open_writable(dir_fd, name, fd, s->file_mode);
 }
 
-/* Into the pool and out of it: the only places where a slot's POOLED state and the sum
- * change. The lock is held. */
 void shms_slot_pool(struct shmstore *s, struct shms_slot *slot, bool handed)
 {
 	no_slack(&shms_handle(s)->recycle, slot);

@@ -491,11 +491,9 @@ int shms_demote_finish(struct shms_demote *d)
 	const struct shms_demote_name *first = &d->names[d->first < 0 ? 0 : d->first];
 	int r = d->clean ? 0 : d->job.error;
 
-	if (r == -ENOSPC)
-		shms_detail(r, d->t->files_path, "disk full: %s: %s", d->t->files_path,
-			    d->job.reason);
-	else if (r < 0)
-		shms_detail(r, d->t->files_path, "%s: %s", d->t->files_path, d->job.reason);
+	if (r < 0)
+		shms_detail(r, d->t->files_path, "%s%s: %s", r == -ENOSPC ? "disk full: " : "",
+			    d->t->files_path, d->job.reason);
 	if (r == 0)
 		r = shms_names_lock_of(first->s, first->objects_fd);
 	if (r == 0) {

@@ -7,7 +7,6 @@
 #ifndef SHMS_DEMOTE_H
 #define SHMS_DEMOTE_H
 
-#include <shmstore/shmstore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>

@@ -391,8 +391,6 @@ int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore
 						 "what.size is %zu: begin with SHMSTORE_EVICT_INIT",
 						 what->size);
 	r = evict(p, &a);
-	if (r < 0)
-		r = shms_error(r);
 	a.report.duration_ns = shms_now_mono_ns() - begin;
 	if (ret)
 		*ret = a.report;

@@ -57,7 +57,6 @@ struct running {
 	struct slot slots[SLOTS];
 	unsigned n_used; /* slots */
 	uint64_t bytes;  /* of their memory */
-	bool canceled;   /* what is under way is given up: -ECANCELED */
 	struct shms_victim *v;
 	size_t n;
 	uint8_t *state;              /* enum state, by candidate */
@@ -80,10 +79,8 @@ static void tell(struct running *k)
 	if (!what->progress || k->error || (k->told_ns && now - k->told_ns < PROGRESS_NS))
 		return;
 	k->told_ns = now;
-	if (what->progress(k->run->report, what->arg)) {
+	if (what->progress(k->run->report, what->arg))
 		k->error = -ECANCELED;
-		k->canceled = true;
-	}
 }
 
 /* Keeps the sentence about the disk for the eviction's caller. */
@@ -207,7 +204,7 @@ static void finish(struct running *k, struct slot *slot)
 	struct shms_demote *d = &slot->d;
 
 	shms_detail_clear();
-	if (k->canceled)
+	if (k->error == -ECANCELED)
 		d->error = -ECANCELED;
 	else if (is_stuck(k, slot))
 		d->error = -ETIMEDOUT;
@@ -420,7 +417,8 @@ static bool make_disk_room(struct running *k, uint64_t bytes)
 	struct giving_up *g = k->giving_up;
 	struct shms_evict_user *u = &k->run->users->v[g->user];
 
-	while (shms_tier_room(u->t, bytes) < 0) {
+	/* Each demotion claims its own: this only asks whether it could. */
+	while (shms_tier_claim(u->t, bytes) < 0) {
 		uint32_t i;
 
 		/* Demotions under way claim the room that they would need uncompressed. */
@@ -437,6 +435,7 @@ static bool make_disk_room(struct running *k, uint64_t bytes)
 		if (k->state[i] != OVER || k->c.v[i].pinned)
 			drop_copy(k, i);
 	}
+	shms_tier_settle(u->t, bytes, 0);
 	return true;
 }
 

@@ -362,7 +362,6 @@ struct moving {
 	struct shms_keyname key; /* of the view's bytes */
 	struct shms_demote d;
 	struct shms_header header;
-	bool laid_out;
 	int error;
 };
 
@@ -446,7 +445,6 @@ static void begin(struct moving *m, struct shms_engine *e)
 		m->error = lay_out(m);
 	if (m->error)
 		return;
-	m->laid_out = true;
 	m->error = shms_demote_copy(d, &m->header);
 	if (m->error == 0)
 		shms_engine_store(e, &d->job);
@@ -506,8 +504,7 @@ static void end(struct moving *m)
 		m->error = m->d.job.error;
 	if (m->error == 0)
 		m->error = exchange(m);
-	if (m->laid_out)
-		shms_header_deinit(&m->header);
+	shms_header_deinit(&m->header);
 	shms_demote_end(&m->d);
 	shms_pack_unget(m->v.pack, &m->v, 0);
 }

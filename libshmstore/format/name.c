@@ -19,8 +19,6 @@
 
 #define FIRST_DIGEST sizeof(XXH128_canonical_t)
 
-static const char DIGITS[] = "0123456789ABCDEF";
-
 static bool stands_for_itself(unsigned char c, bool first)
 {
 	if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
@@ -68,18 +66,18 @@ enum shms_name_kind shms_name_encode(const void *key, size_t key_size,
 			ret_name[n++] = (char)k[i];
 		} else {
 			ret_name[n++] = '%';
-			ret_name[n++] = DIGITS[k[i] >> 4];
-			ret_name[n++] = DIGITS[k[i] & 15];
+			ret_name[n++] = SHMS_NAME_DIGITS[k[i] >> 4];
+			ret_name[n++] = SHMS_NAME_DIGITS[k[i] & 15];
 		}
 	}
 	ret_name[n] = '\0';
 	return SHMS_NAME_PLAIN;
 }
 
-static int digit(char c)
+int shms_name_digit(char c)
 {
-	const char *d = c ? strchr(DIGITS, c) : NULL;
-	return d ? (int)(d - DIGITS) : -1;
+	const char *d = c ? strchr(SHMS_NAME_DIGITS, c) : NULL;
+	return d ? (int)(d - SHMS_NAME_DIGITS) : -1;
 }
 
 static enum shms_name_kind decode_special(const char *name)
@@ -111,7 +109,7 @@ enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHM
 		if (n >= SHMS_NAME_SIZE)
 			return SHMS_NAME_FOREIGN;
 		if (c == '%') {
-			int hi = digit(s[1]), lo = hi >= 0 ? digit(s[2]) : -1;
+			int hi = shms_name_digit(s[1]), lo = hi >= 0 ? shms_name_digit(s[2]) : -1;
 
 			if (lo < 0)
 				return SHMS_NAME_FOREIGN;

@@ -18,7 +18,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SHMS_NAME_SIZE 256 /* a name with its NUL */
+#define SHMS_NAME_SIZE   256                /* a name with its NUL */
+#define SHMS_NAME_DIGITS "0123456789ABCDEF" /* of an escaped byte, here and in tickets */
 
 enum shms_name_kind {
 	SHMS_NAME_PLAIN,   /* the key is in the name */
@@ -27,6 +28,8 @@ enum shms_name_kind {
 	SHMS_NAME_FOREIGN, /* nothing that shms_name_encode() makes */
 };
 
+/* The value of one of these digits; -1: it is none. */
+int shms_name_digit(char c);
 /* Returns SHMS_NAME_PLAIN or SHMS_NAME_HASHED. key_size <=
  * SHMSTORE_KEY_MAX is the caller's duty. */
 enum shms_name_kind shms_name_encode(const void *key, size_t key_size,

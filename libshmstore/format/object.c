@@ -106,7 +106,6 @@ int shms_hash_file(int fd, uint64_t offset, uint64_t size, void *chunk, size_t c
 		   uint64_t ret_hash[2])
 {
 	XXH3_state_t *state = XXH3_createState();
-	XXH128_hash_t h;
 	ssize_t n = 1;
 
 	if (!state)
@@ -119,10 +118,8 @@ int shms_hash_file(int fd, uint64_t offset, uint64_t size, void *chunk, size_t c
 		offset += n > 0 ? (uint64_t)n : 0;
 		size -= n > 0 ? (uint64_t)n : 0;
 	}
-	h = XXH3_128bits_digest(state);
+	shms_xxh3_digest(state, ret_hash);
 	XXH3_freeState(state);
-	ret_hash[0] = h.low64;
-	ret_hash[1] = h.high64;
 	return n < 0 ? shms_error((int)n) : size ? -EBADMSG : 0;
 }
 

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "detail.h"
+#include "name.h"
 
 static const char PREFIX[] = "shmstore1:";
-static const char DIGITS[] = "0123456789ABCDEF";
 
 static bool plain(unsigned char c)
 {
@@ -39,8 +39,8 @@ int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size
 			text[n++] = (char)c;
 		} else {
 			text[n++] = '%';
-			text[n++] = DIGITS[c >> 4];
-			text[n++] = DIGITS[c & 15];
+			text[n++] = SHMS_NAME_DIGITS[c >> 4];
+			text[n++] = SHMS_NAME_DIGITS[c & 15];
 		}
 	}
 	text[n++] = '\0';
@@ -71,12 +71,6 @@ static const char *parse_number(const char *s, uint64_t *ret)
 	return s + 1;
 }
 
-static int digit(char c)
-{
-	const char *d = c ? strchr(DIGITS, c) : NULL;
-	return d ? (int)(d - DIGITS) : -1;
-}
-
 #define NO_TICKET "\"%.200s\" is no ticket, or not the whole of one"
 
 int shmstore_ticket_parse(const char *text, struct shmstore_ticket *ret)
@@ -99,7 +93,7 @@ int shmstore_ticket_parse(const char *text, struct shmstore_ticket *ret)
 		if (n >= sizeof(t.path) - 1)
 			return shms_detail(-EBADMSG, NULL, NO_TICKET, text);
 		if (c == '%') {
-			int hi = digit(s[1]), lo = hi >= 0 ? digit(s[2]) : -1;
+			int hi = shms_name_digit(s[1]), lo = hi >= 0 ? shms_name_digit(s[2]) : -1;
 
 			if (lo < 0)
 				return shms_detail(-EBADMSG, NULL, NO_TICKET, text);

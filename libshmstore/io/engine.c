@@ -267,26 +267,19 @@ void shms_engine_free(struct shms_engine *e)
 	free(e);
 }
 
-/* Registered buffers stay in memory for good: only where there is enough to do, that is,
- * for engines with threads. */
 static void want_ring(struct shms_engine *e)
 {
 	char why[sizeof(e->io) - 16];
 
-	if (e->ring_tried)
+	if (e->io[0])
 		return;
-	e->ring_tried = true;
 	if (e->plain) {
 		snprintf(e->io, sizeof(e->io), "plain: so chosen");
 		return;
 	}
-	if (e->crew && !e->arena.taken) /* the first job of all: nothing lies there yet */
-		shms_arena_touch(&e->arena);
-	shms_ring_begin(&e->ring, e->crew ? e->arena.memory : NULL, e->arena.size, why,
-			sizeof(why));
+	shms_ring_begin(&e->ring, why, sizeof(why));
 	e->ring.priority = e->background ? BACKGROUND : 0;
-	snprintf(e->io, sizeof(e->io), "%s%s%s", shms_ring_fd(&e->ring) < 0 ? "plain" : "io_uring",
-		 why[0] ? ": " : "", why);
+	snprintf(e->io, sizeof(e->io), "%s%s", e->ring.on ? "io_uring" : "plain: ", why);
 }
 
 const char *shms_engine_io(struct shms_engine *e)
@@ -379,7 +372,6 @@ static void begin(struct shms_engine *e, struct shms_job *job, bool load)
 	*run = (struct shms_run){.job = job, .load = load, .offset = job->header->sb->header_size};
 	job->error = 0;
 	job->reason[0] = '\0';
-	job->transferred = 0;
 	LL_APPEND(e->runs, run);
 	if (e->crew || job->header->sb->n_frames > 1 || ++e->n_since_drain > PLAIN_JOBS)
 		want_ring(e);

@@ -6,9 +6,9 @@
  * An engine is one thread's at a time and starts threads only where it is asked for them. Jobs
  * are taken in order and overlap: a job is over when its done is called, from within this or a
  * later call on the same engine, in the caller's thread; done may begin other jobs.
- * Descriptors and the job stay the caller's and must live until then. io_uring with registered
- * buffers where the kernel lets us, pread and pwrite elsewhere. Not inherited by fork: in a
- * child an engine can only be freed.
+ * Descriptors and the job stay the caller's and must live until then. io_uring where the kernel
+ * lets us, preadv and pwritev elsewhere. Not inherited by fork: in a child an engine can only be
+ * freed.
  */
 #ifndef SHMS_ENGINE_H
 #define SHMS_ENGINE_H
@@ -45,7 +45,6 @@ struct shms_job {
 	/* out, when done */
 	int error;        /* 0, -EBADMSG (load: reason says which frame), -ENOSPC, -EIO, -ENOMEM */
 	char reason[128]; /* of error, for people; "" = none */
-	uint64_t transferred; /* bytes to or from the disk */
 	/* the engine's */
 	void *state;
 };

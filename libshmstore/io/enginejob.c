@@ -21,10 +21,8 @@
 
 /*
  * A bitmap over one mapping; the lowest place that fits is taken, so that an engine with little to
- * do touches little memory. One mapping, because io_uring registers it as one buffer.
+ * do touches little memory.
  */
-
-#define PAGE 4096u
 
 static unsigned units_of(size_t size)
 {
@@ -50,12 +48,6 @@ int shms_arena_init(struct shms_arena *a, unsigned n_units, bool touched)
 	a->memory = memory;
 	a->size = size;
 	return 0;
-}
-
-void shms_arena_touch(struct shms_arena *a)
-{
-	for (size_t i = 0; i < a->size; i += PAGE)
-		*(volatile unsigned char *)(a->memory + i) = 0;
 }
 
 void shms_arena_deinit(struct shms_arena *a, bool inherited)
@@ -92,12 +84,6 @@ static void free_units(struct shms_arena *a, const void *bytes, unsigned skip, u
 static void arena_give(struct shms_arena *a, const void *bytes, size_t size)
 {
 	free_units(a, bytes, 0, units_of(size));
-}
-
-/* Keeps the first size bytes of what was taken with before. */
-static void arena_trim(struct shms_arena *a, const void *bytes, size_t before, size_t size)
-{
-	free_units(a, bytes, units_of(size), units_of(before) - units_of(size));
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -206,7 +192,8 @@ static void keep_only_packed(struct shms_engine *e, struct shms_slot *s)
 		s->work.spare = NULL;
 	}
 	s->work.bytes = s->work.at;
-	arena_trim(&e->arena, s->work.bytes, s->bytes_size, padded);
+	free_units(&e->arena, s->work.bytes, units_of(padded),
+		   units_of(s->bytes_size) - units_of(padded));
 	s->bytes_size = padded;
 }
 
@@ -310,7 +297,6 @@ void shms_run_came(struct shms_engine *e, struct shms_ring_op *op)
 	struct shms_slot *s = io->slot;
 	struct shms_run *run = io->run;
 
-	run->job->transferred += op->done;
 	if (op->result == -ENODATA)
 		fail(run, -EBADMSG, "is cut short", &s->index);
 	else if (op->result < 0)

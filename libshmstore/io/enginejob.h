@@ -29,10 +29,6 @@ struct shms_arena {
 /* n_units up to SHMS_ARENA_UNITS. touched: all of it is about to be used, else it should cost
  * nothing before. 0, -ENOMEM. */
 int shms_arena_init(struct shms_arena *a, unsigned n_units, bool touched);
-/* Brings all of it into memory, while nothing in it is in use. A page at a time: the kernel, asked
- * to pin it as a whole, would do so under the lock of the address space, and whatever thread of the
- * process maps something waits for that. */
-void shms_arena_touch(struct shms_arena *a);
 /* inherited: in a child of fork(), which does not have the memory. Idempotent. */
 void shms_arena_deinit(struct shms_arena *a, bool inherited);
 
@@ -78,19 +74,15 @@ struct shms_ring_op {
 
 struct shms_ring {
 	struct io_uring uring;
-	bool on;                    /* else plain calls */
-	const unsigned char *fixed; /* the registered buffer; NULL = none */
-	size_t fixed_size;          /* bytes */
-	unsigned short priority;    /* of the I/O; 0 = the caller's */
-	struct shms_ring_op *over;  /* done by plain calls, to be reaped */
+	bool on;                   /* else plain calls */
+	unsigned short priority;   /* of the I/O; 0 = the caller's */
+	struct shms_ring_op *over; /* done by plain calls, to be reaped */
 };
 
 /* Plain calls. */
 void shms_ring_init(struct shms_ring *r);
-/* io_uring from now on. why: for people, size bytes, where it is not or not all of what was asked,
- * else "". memory: to be registered; NULL: none. */
-void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why,
-		     size_t size);
+/* io_uring from now on. why: for people, size bytes, where it is not, else "". */
+void shms_ring_begin(struct shms_ring *r, char *ret_why, size_t size);
 /* inherited: in a child of fork(): only what it holds is let go. */
 void shms_ring_deinit(struct shms_ring *r, bool inherited);
 /* Takes the operation. At most SHMS_RING_DEPTH. */
@@ -152,8 +144,8 @@ struct shms_engine {
 	struct shms_run *runs, *free_runs; /* under way, in order; not in use */
 	struct shms_job *over, *last_over; /* done not yet called; the next one is in state */
 	unsigned n_since_drain;            /* jobs */
-	bool ring_tried, plain, background, settling;
-	char io[128];
+	bool plain, background, settling;
+	char io[128]; /* shms_engine_io(); "": io_uring was not tried yet */
 };
 
 /* Has it no more frames to start? */

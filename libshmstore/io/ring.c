@@ -4,10 +4,11 @@
  * that who asked for it sees it whole or failed.
  *
  * Where the kernel, a container's seccomp filter or the limit on locked memory refuse (EPERM,
- * ENOSYS, ENOMEM), we do with less: buffers that are not registered, and in the end plain pread,
- * pwrite and fsync, done at once and reaped as if they had been under way.
+ * ENOSYS, ENOMEM), we do with preadv, pwritev and fsync, done at once and reaped as if they had
+ * been under way.
  *
- * Rejected: SQPOLL (a kernel thread that spins, for a few hundred operations a second),
+ * Rejected: registered buffers (the usual limit on locked memory forbids them, and they stay in
+ * memory for good), SQPOLL (a kernel thread that spins, for a few hundred operations a second),
  * preallocation with fallocate (appending writes are serialised by the kernel's own workers anyway,
  * and two of them keep the disk as busy as eight).
  */
@@ -28,10 +29,8 @@ void shms_ring_init(struct shms_ring *r)
 	r->uring.ring_fd = -1;
 }
 
-void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why,
-		     size_t size)
+void shms_ring_begin(struct shms_ring *r, char *ret_why, size_t size)
 {
-	struct iovec iov = {.iov_base = (void *)(uintptr_t)memory, .iov_len = memory_size};
 	int e = io_uring_queue_init(SHMS_RING_DEPTH, &r->uring, 0);
 
 	ret_why[0] = '\0';
@@ -55,15 +54,6 @@ void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size
 		return;
 	}
 	r->on = true;
-	if (!memory)
-		return;
-	e = io_uring_register_buffers(&r->uring, &iov, 1);
-	if (e < 0) {
-		snprintf(ret_why, size, "buffers cannot be registered: %s", strerror(-e));
-		return;
-	}
-	r->fixed = memory;
-	r->fixed_size = memory_size;
 }
 
 void shms_ring_deinit(struct shms_ring *r, bool inherited)
@@ -134,18 +124,11 @@ static ssize_t plain_step(struct shms_ring_op *op)
 
 static void prepare_rw(const struct shms_ring *r, struct shms_ring_op *op, struct io_uring_sqe *sqe)
 {
-	unsigned n = left_of(op), size = (unsigned)op->iov[0].iov_len;
-	unsigned char *bytes = op->iov[0].iov_base;
+	unsigned n = left_of(op);
 	uint64_t at = op->offset + op->done;
-	bool fixed =
-		n == 1 && r->fixed && bytes >= r->fixed && bytes + size <= r->fixed + r->fixed_size;
 
-	if (op->kind == SHMS_RING_READ && fixed)
-		io_uring_prep_read_fixed(sqe, op->fd, bytes, size, at, 0);
-	else if (op->kind == SHMS_RING_READ)
+	if (op->kind == SHMS_RING_READ)
 		io_uring_prep_readv(sqe, op->fd, op->iov, n, at);
-	else if (fixed)
-		io_uring_prep_write_fixed(sqe, op->fd, bytes, size, at, 0);
 	else
 		io_uring_prep_writev(sqe, op->fd, op->iov, n, at);
 	sqe->ioprio = r->priority;

@@ -25,12 +25,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 #include <utlist.h>
 
 #include "cleanup.h"
@@ -143,19 +141,6 @@ int shms_attach_send(struct shms_attach *a, uint16_t type, uint64_t serial, cons
 	return sent == (ssize_t)n ? 0 : -ENOTCONN;
 }
 
-static void parse_uuid(const char *text, uint8_t ret[16])
-{
-	unsigned byte;
-
-	for (size_t i = 0; i < 16; i++) {
-		text += *text == '-';
-		byte = 0;
-		sscanf(text, "%2x", &byte);
-		ret[i] = (uint8_t)byte;
-		text += 2;
-	}
-}
-
 /* Connects, and sends HELLO and REGISTER. The lock is held; nothing is waited for. */
 static int greet(struct shms_attach *a)
 {
@@ -175,7 +160,7 @@ static int greet(struct shms_attach *a)
 		expect_start(a);
 	if (fd < 0)
 		return fd;
-	parse_uuid(a->place.uuid, reg.uuid);
+	shms_uuid_parse(a->place.uuid, reg.uuid);
 	a->fd = fd;
 	a->welcome_epoch = 0;
 	a->silent = false;
@@ -360,7 +345,8 @@ void shms_attach_read(struct shms_attach *a)
 	unsigned char packet[PACKET_MAX + 1];
 	ssize_t n;
 
-	for (int i = 0; i < READ_AT_ONCE && a->fd >= 0 && !a->ended; i++) {
+	/* The thread that reads hands out all that comes. */
+	for (int i = 0; i < READ_AT_ONCE && a->fd >= 0 && !a->ended && !a->reading; i++) {
 		/* MSG_TRUNC: the whole length of one that is longer than
 		 * any that is meant for us. */
 		n = recv(a->fd, packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC);
@@ -370,12 +356,6 @@ void shms_attach_read(struct shms_attach *a)
 }
 
 /* ---- waiting ---- */
-
-static struct timespec at_ns(uint64_t ns)
-{
-	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
-				 .tv_nsec = (long)(ns % 1000000000u)};
-}
 
 /* Takes what recv() gives, within RECV_NS. */
 static void wait_in_recv(struct shms_attach *a)
@@ -400,7 +380,7 @@ static void wait_in_recv(struct shms_attach *a)
 
 static void wait_in_poll(struct shms_attach *a, short events, uint64_t for_ns)
 {
-	struct timespec left = at_ns(for_ns);
+	struct timespec left = shms_timespec(for_ns);
 
 	pthread_mutex_unlock(&a->lock);
 	ppoll(&(struct pollfd){.fd = a->fd, .events = events}, 1, &left, NULL);
@@ -415,7 +395,7 @@ static void wait_in_poll(struct shms_attach *a, short events, uint64_t for_ns)
 /* Reads for all, or lets the one that reads do it. */
 void shms_attach_wait(struct shms_attach *a, short events, uint64_t until_ns)
 {
-	struct timespec until = at_ns(until_ns);
+	struct timespec until = shms_timespec(until_ns);
 	uint64_t now, left;
 
 	if (a->reading) {
@@ -423,7 +403,7 @@ void shms_attach_wait(struct shms_attach *a, short events, uint64_t until_ns)
 		return;
 	}
 	now = shms_now_mono_ns();
-	left = until_ns > now ? until_ns - now : 0;
+	left = shms_minus(until_ns, now);
 	a->reading = true;
 	if (events == POLLIN && left >= RECV_NS && !a->polls)
 		wait_in_recv(a);
@@ -477,8 +457,7 @@ bool shms_attach_again(struct shms_attach *a)
 	bool registered;
 
 	SHMS_HELD(&a->lock);
-	if (a->fd >= 0 && !a->reading)
-		shms_attach_read(a);
+	shms_attach_read(a);
 	/* A daemon that began after ours wrote here: ours is dead, though the kernel may
 	 * still be closing its sockets. */
 	epoch = atomic_load_explicit(&a->place.credit->epoch, memory_order_relaxed);
@@ -497,8 +476,7 @@ bool shms_attach_hurry(struct shms_attach *a)
 	uint64_t now = shms_now_mono_ns();
 
 	SHMS_HELD(&a->lock);
-	if (a->fd >= 0 && !a->reading)
-		shms_attach_read(a);
+	shms_attach_read(a);
 	/* next_try_ns is TRY_NS after the last attempt, or more after a stranger's. */
 	if (!a->off && a->fd < 0 && now + TRY_NS >= a->next_try_ns + HURRY_NS) {
 		a->next_try_ns = now + TRY_NS;

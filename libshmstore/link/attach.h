@@ -136,7 +136,7 @@ int shms_attach_send(struct shms_attach *a, uint16_t type, uint64_t serial, cons
 		     const void *tail, size_t tail_size);
 /* Alone from here on; not tried again for pause_ns. Requests under way end with -ENOTCONN. */
 void shms_attach_end(struct shms_attach *a, uint64_t pause_ns);
-/* Takes what has come, without waiting; nobody else reads. */
+/* Takes what has come, without waiting, unless another thread reads. */
 void shms_attach_read(struct shms_attach *a);
 /* Waits until something comes (events: POLLIN, or POLLOUT too), changes, or until_ns. The
  * lock is given up meanwhile. */

@@ -124,7 +124,7 @@ int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct
 	int r = -ENOTCONN;
 
 	SHMS_HELD(&a->lock);
-	if (a->silent && a->fd >= 0 && !a->reading)
+	if (a->silent)
 		shms_attach_read(a);
 	if (a->state == SHMS_ATTACH_ALONE)
 		shms_attach_connect(a, SHMS_GREETING_NS);
@@ -224,8 +224,7 @@ void shms_request_withdraw(struct shms_attach *a, struct shms_request *q)
 void shms_request_look(struct shms_attach *a)
 {
 	SHMS_HELD(&a->lock);
-	if (a->fd >= 0 && !a->reading)
-		shms_attach_read(a);
+	shms_attach_read(a);
 	if (a->requests && !a->ended)
 		look_after(a);
 }
@@ -273,9 +272,8 @@ int shms_attach_absent(struct shms_attach *a, const char *then)
 {
 	bool hangs;
 
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	hangs = a->state != SHMS_ATTACH_ALONE && a->silent;
-	pthread_mutex_unlock(&a->lock);
 	return shms_detail(
 		-ENOTSUP, NULL, "%s: %s; %s", a->place.store,
 		hangs ? "shmstored does not answer: it is stopped, or the host is too busy"

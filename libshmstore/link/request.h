@@ -34,7 +34,6 @@ struct shms_reply {
 	union {
 		struct wire_granted granted;
 		struct wire_refused refused;
-		struct wire_brokered brokered;
 		struct wire_done done;
 		struct wire_arbed arbed;
 		struct wire_task_admitted admitted;

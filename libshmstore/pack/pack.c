@@ -465,7 +465,6 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 {
 	struct shms_packplace place;
 	struct shms_packhashed k;
-	uint64_t bytes;
 	int r = -ENOENT;
 
 	SHMS_LIGHT_HELD(&p->lock);
@@ -473,10 +472,8 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 		shms_packindex_drop(&p->index, k.hash, place);
 		p->last.size = 0;
 		count_key(p, false);
-		bytes = shms_pack_lose(p, place, now_ms);
+		*ret_bytes = shms_pack_lose(p, place, now_ms);
 		shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
-		if (ret_bytes)
-			*ret_bytes = bytes;
 		r = 0;
 	}
 	shms_packsegs_tidy_next(p, now_ms);

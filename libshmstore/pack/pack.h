@@ -72,7 +72,7 @@ void shms_pack_fork_child(struct shms_pack *p);
  * 0; -EEXIST: the key is held, and replace is false; -EFBIG: the object is too large for a segment,
  * or has too many buffers; -ENOSPC, -ENOMEM, …
  * io: says what the put may take, and then what it took, whatever is returned; if it may take no
- * more, -ENOSPC, with wanted and least (segmem.h). NULL: nobody counts.
+ * more, -ENOSPC, with wanted and least (segmem.h).
  */
 int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace,
 		  uint64_t now_ms, struct shms_seggrow *io);
@@ -90,7 +90,7 @@ int shms_pack_at(struct shms_pack *p, const void *address, struct shms_pack_view
 void *shms_pack_map(const struct shms_pack_view *v);
 /* now_ms: 0: the clock is asked where that matters, which it does for few views. */
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms);
-/* ret_bytes: of its extent; NULL is fine. 0, -ENOENT. */
+/* ret_bytes: of its extent. 0, -ENOENT. */
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
 		     uint64_t *ret_bytes);
 /*

@@ -18,12 +18,10 @@
 
 #include "cleanup.h"
 #include "page.h"
-#include "segment.h"
 #include "sys.h"
 
 #define MAGIC      "\x89SHMIDX\n"
 #define VERSION    1u
-#define FLAGS      (O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 #define LINES_MOST ((uint32_t)1 << 22) /* of as many slots as an index can tell, and more */
 
 static uint64_t size_of(uint32_t n_lines)
@@ -123,7 +121,7 @@ void shms_packlines_end(struct shms_packlines *l)
 
 int shms_packlines_supersede(int store_fd)
 {
-	_fd_ int fd = shms_openat(store_fd, SHMS_INDEX_FILE, O_RDWR | FLAGS, 0);
+	_fd_ int fd = shms_open_file(store_fd, SHMS_INDEX_FILE, O_RDWR);
 	const uint32_t superseded = 1;
 
 	if (fd >= 0 && pwrite(fd, &superseded, sizeof(superseded),
@@ -145,7 +143,7 @@ void shms_packlines_fork_child(struct shms_packlines *l)
 
 int shms_packlines_open(int store_fd, const uint8_t store_uuid[16], struct shms_packlines *ret)
 {
-	_fd_ int fd = shms_openat(store_fd, SHMS_INDEX_FILE, O_RDONLY | FLAGS, 0);
+	_fd_ int fd = shms_open_file(store_fd, SHMS_INDEX_FILE, O_RDONLY);
 	struct shms_packlines_head head;
 	struct stat st;
 	ssize_t n;

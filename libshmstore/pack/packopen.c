@@ -367,7 +367,7 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 	if (p->counter && !p->child)
 		shmdt(p->counter);
 	shms_packviews_deinit(&p->views);
-	shms_lightlock_deinit(&p->lock);
+	pthread_mutex_destroy(&p->lock.mutex);
 	shms_pack_close(p->former, now_ms);
 	free(p->path);
 	free(p);

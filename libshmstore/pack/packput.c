@@ -212,13 +212,11 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 
 	SHMS_LIGHT_HELD(&p->lock);
 	shms_packsegs_tidy_next(p, now_ms);
-	p->grow.may = io ? io->may : UINT64_MAX;
+	p->grow.may = io->may;
 	p->grow.taken = p->grow.wanted = 0;
 	r = put_locked(p, what, replace, now_ms);
-	if (io) {
-		io->taken = p->grow.taken;
-		io->wanted = r == -ENOSPC ? p->grow.wanted : 0;
-		io->least = p->grow.least;
-	}
+	io->taken = p->grow.taken;
+	io->wanted = r == -ENOSPC ? p->grow.wanted : 0;
+	io->least = p->grow.least;
 	return r;
 }

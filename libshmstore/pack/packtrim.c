@@ -464,13 +464,11 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms)
 	uint64_t freed = 0;
 	bool more = false;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	/* A scan finds what others left without a hint, and leases that have ended: both
 	 * can wait for the next one. */
-	if (pool(p) <= p->trimmed && now_ms - p->trimmed_ms < TRIM_AGAIN_MS) {
-		shms_lightlock_release(&p->lock);
+	if (pool(p) <= p->trimmed && now_ms - p->trimmed_ms < TRIM_AGAIN_MS)
 		return 0;
-	}
 	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed)) {
 		SHMS_PACKSEGS_EACH(p, g)
 			freed += trim(p, g, now_ms);
@@ -480,7 +478,6 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms)
 	/* If more can be moved, the next call goes on at once. */
 	p->trimmed = more ? 0 : pool(p);
 	p->trimmed_ms = now_ms;
-	shms_lightlock_release(&p->lock);
 	return freed;
 }
 

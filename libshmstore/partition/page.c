@@ -119,6 +119,18 @@ int shms_page_open(int dirfd, const char *path)
 	return shms_take_fd(&fd);
 }
 
+struct shms_page *shms_page_map(int dirfd, const char *path, uid_t uid)
+{
+	void *map = MAP_FAILED;
+	struct stat st;
+	_fd_ int fd = shms_page_open(dirfd, path);
+
+	/* Another user could cut the file under the map. */
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == uid)
+		map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
 {
 	uint64_t words[2];

@@ -123,6 +123,8 @@ void shms_page_counters(const struct shms_page *page, struct shmstore_counters *
 uint64_t shms_page_linked(const struct shms_page *page);
 /* To be written by somebody else than the owner. -1: it is none, or may not be. */
 int shms_page_open(int dirfd, const char *path);
+/* The same, mapped: no child has it. NULL: none of that user's. */
+struct shms_page *shms_page_map(int dirfd, const char *path, uid_t uid);
 /* Books recycled files of the store open as storefd as taken by somebody else than its owner.
  * flock on its recycle/ is held. */
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes);

@@ -25,6 +25,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "hexdigits.h"
 #include "mount.h"
 #include "page.h"
 #include "sys.h"
@@ -38,12 +39,6 @@ struct marker {
 	char boot[33];
 	bool disk;
 };
-
-static void to_hex(const uint8_t *bytes, size_t n, char *ret)
-{
-	for (size_t i = 0; i < n; i++)
-		snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
-}
 
 /* The marker's text, fixed in form so that a damaged one is told from another version's. */
 static int parse_marker(const char *text, struct marker *ret)
@@ -77,23 +72,15 @@ static int read_marker(int dirfd, struct marker *ret)
 	char text[256];
 	_fd_ int fd =
 		openat(dirfd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n;
+	int r = fd < 0 ? shms_error(errno) : shms_read_whole(fd, text, sizeof(text));
 
-	if (fd < 0)
-		return shms_error(errno);
-	n = shms_pread_all(fd, text, sizeof(text) - 1, 0);
-	if (n < 0)
-		return shms_error((int)n);
-	text[n] = '\0';
-	if (strlen(text) != (size_t)n)
-		return -EBADMSG;
-	return parse_marker(text, ret);
+	return r < 0 ? r : parse_marker(text, ret);
 }
 
 static int write_marker(int dirfd, bool disk, mode_t mode)
 {
-	uint8_t id[16], boot[16];
-	char hex[33], boot_hex[33], text[256];
+	uint8_t id[16];
+	char hex[32], boot[33], text[256];
 	int n, r;
 
 	_fd_ int fd = shms_unnamed_open(&(struct shms_unnamed){dirfd, dirfd, "."}, O_WRONLY, mode);
@@ -102,12 +89,11 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 	shms_random(id, sizeof(id));
 	id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
 	id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
-	to_hex(id, 16, hex);
-	shms_boot_id(boot);
-	to_hex(boot, 16, boot_hex);
+	shms_hexdigits_write_bytes(id, sizeof(id), hex);
+	shms_boot_text(boot);
 	n = snprintf(text, sizeof(text),
 		     "shmstore partition %u\nuuid %.8s-%.4s-%.4s-%.4s-%.12s\nboot %s\non %s\n",
-		     SHMS_MARKER_VERSION, hex, hex + 8, hex + 12, hex + 16, hex + 20, boot_hex,
+		     SHMS_MARKER_VERSION, hex, hex + 8, hex + 12, hex + 16, hex + 20, boot,
 		     disk ? "disk" : "tmpfs");
 	r = shms_write_at(fd, text, (size_t)n, 0);
 	if (r < 0)
@@ -229,8 +215,7 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 	struct marker m;
 	struct statfs fs;
 	struct stat st;
-	uint8_t boot[16];
-	char boot_hex[33];
+	char boot[33];
 	int r;
 
 	p->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -277,9 +262,8 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 	if (fstat(p->fd, &st) < 0)
 		return shms_error(errno);
 	p->open_to_others = st.st_uid != geteuid() || (st.st_mode & 077);
-	shms_boot_id(boot);
-	to_hex(boot, 16, boot_hex);
-	p->same_boot = p->tmpfs || strcmp(boot_hex, m.boot) == 0;
+	shms_boot_text(boot);
+	p->same_boot = p->tmpfs || strcmp(boot, m.boot) == 0;
 	p->version = m.version;
 	memcpy(p->uuid, m.uuid, sizeof(p->uuid));
 	_fd_ int stores_fd = shms_open_dir(p->fd, SHMS_DIR_STORES);

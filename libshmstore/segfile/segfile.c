@@ -34,8 +34,6 @@
 #include "seglook.h"
 #include "sys.h"
 
-#define OPEN_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
-
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME])
 {
 	shms_hexdigits_write_bytes(uuid, 16, ret_name);
@@ -145,7 +143,7 @@ static int map_rest(struct shms_segfile *f, int fd, int dirfd)
 	if (map == MAP_FAILED)
 		return -errno;
 	f->life = map;
-	_fd_ int read_fd = shms_openat(dirfd, f->name, O_RDONLY | OPEN_FLAGS, 0);
+	_fd_ int read_fd = shms_open_file(dirfd, f->name, O_RDONLY);
 	if (read_fd < 0)
 		return -errno;
 	if (fstat(fd, &here) < 0 || fstat(read_fd, &there) < 0)
@@ -393,7 +391,7 @@ static int enter(enum way way, int fd, const char *name, int dirfd, const uint8_
 static int enter_name(enum way way, int dirfd, const char *name, const uint8_t store[16],
 		      struct shms_segfile *f)
 {
-	_fd_ int fd = shms_openat(dirfd, name, O_RDWR | OPEN_FLAGS, 0);
+	_fd_ int fd = shms_open_file(dirfd, name, O_RDWR);
 
 	if (fd < 0)
 		return errno == ELOOP ? -EBADMSG : -errno;
@@ -403,7 +401,8 @@ static int enter_name(enum way way, int dirfd, const char *name, const uint8_t s
 int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd,
 		      const uint8_t store[16], bool kept, struct shms_segfile *ret)
 {
-	_fd_ int fd = shms_openat_beneath(fromfd, path, O_RDWR | OPEN_FLAGS);
+	_fd_ int fd =
+		shms_openat_beneath(fromfd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	char name[SHMS_SEGFILE_NAME];
 
 	if (fd < 0)
@@ -434,7 +433,7 @@ int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16],
  * memory of free slots (seguse.h): it counts what it takes, and a survey finds the rest gone. */
 static uint64_t drop_link(const struct shms_segfile *f, int dirfd)
 {
-	_fd_ int fd = shms_openat(dirfd, f->name, O_RDWR | OPEN_FLAGS, 0); /* to its end */
+	_fd_ int fd = shms_open_file(dirfd, f->name, O_RDWR); /* to its end */
 	bool alone = fd >= 0 && shms_seglock_try(fd, SHMS_SEGLOCK_TRIM) == 0;
 	struct stat st;
 	bool last = alone && fstat(fd, &st) == 0 && st.st_nlink == 1;

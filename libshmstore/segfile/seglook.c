@@ -20,12 +20,11 @@
 #include "segfile.h"
 #include "sys.h"
 
-#define OPEN_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
-#define TRIES      8
+#define TRIES     8
 /* a segment of 64 MiB, the largest that stores make, has 7 MiB */
-#define BOOKS_MAX  (UINT64_C(64) << 20)
-#define PIECE      (UINT64_C(64) << 10) /* of slots that are compared at a time */
-#define ROW_MAX    ((1 + SHMS_SEGMENT_WORDS_MAX + SHMS_SEGSLOT_PACKED_WORDS) * 8)
+#define BOOKS_MAX (UINT64_C(64) << 20)
+#define PIECE     (UINT64_C(64) << 10) /* of slots that are compared at a time */
+#define ROW_MAX   ((1 + SHMS_SEGMENT_WORDS_MAX + SHMS_SEGSLOT_PACKED_WORDS) * 8)
 
 int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uint64_t size)
 {
@@ -150,7 +149,7 @@ static int copy_all(struct shms_seglook *l)
 /* Opens and checks; maps and copies nothing. */
 static int open_file(int dirfd, const char *name, bool write, struct shms_seglook *ret)
 {
-	_fd_ int fd = shms_openat(dirfd, name, (write ? O_RDWR : O_RDONLY) | OPEN_FLAGS, 0);
+	_fd_ int fd = shms_open_file(dirfd, name, write ? O_RDWR : O_RDONLY);
 	struct shms_seglook l = {.fd = -1};
 	char right_name[SHMS_SEGFILE_NAME];
 	struct stat st, dir;
@@ -360,11 +359,6 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 		if (s.linked_bytes + s.ghosts_bytes + s.inflight_bytes > used)
 			add_pages(&seen, &pages_end, &pages);
 		used = s.linked_bytes + s.ghosts_bytes + s.inflight_bytes;
-	}
-	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
-		uint64_t state = shms_segword_load(&shms_segment_record(g, h)->state);
-
-		s.n_places += state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT;
 	}
 	/* A put takes its slot first and memory then: it may have less than the slot says. */
 	over = used > l->n_blocks ? used - l->n_blocks : 0;

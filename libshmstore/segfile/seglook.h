@@ -72,7 +72,6 @@ struct shms_segsurvey {
 	uint64_t pool_bytes;     /* the rest: books, free extents, what was allocated ahead */
 	uint64_t stranded_bytes; /* the part of pool in pages that objects have the rest of */
 	uint32_t n_leases;       /* that have not ended */
-	uint32_t n_places;       /* holders */
 	/* Of the store that was asked for. */
 	uint64_t n_named, named_bytes; /* objects that it has by name */
 	uint64_t shared;    /* their bytes / names, summed, in 1 / 2^SHMS_SHARE_SHIFT bytes */

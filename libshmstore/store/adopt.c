@@ -14,8 +14,7 @@
  *
  * A file of another user comes by one way only: as a lease in our own inbox, where shmstored put it
  * because the operator's rules allow it. Its owner is trusted not to change it; we can only read
- * it: not link it again (fs.protected_hardlinks), not recycle it. Before the adoption its bytes are
- * read by read(), which survives a truncation.
+ * it: not link it again (fs.protected_hardlinks), not recycle it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -202,34 +200,19 @@ static int check_file(const struct shmstore *s, int fd, const struct shmstore_ti
 	return 0;
 }
 
-/* Of a file that another user may truncate meanwhile. */
-static int verify_foreign(int fd, const struct shms_object *o)
+/* By reads: another user may truncate his file meanwhile. */
+static int verify(int fd, const struct shms_object *o)
 {
 	_free_ char *chunk = malloc(CHUNK);
 	uint64_t hash[2];
-	int r = chunk ? shms_hash_file(fd, o->layout.header_size, o->layout.buffer_size, chunk,
-				       CHUNK, hash)
-		      : -ENOMEM;
-
-	return r < 0 ? r : memcmp(hash, o->buffer_hash, sizeof(hash)) == 0 ? 0 : -EBADMSG;
-}
-
-static int verify(int fd, const struct shms_object *o, bool foreign)
-{
-	uint64_t size = o->layout.header_size + o->layout.buffer_size;
-	void *map;
-	bool good;
+	int r;
 
 	if (!o->checksum || !o->layout.buffer_size)
 		return 0;
-	if (foreign)
-		return verify_foreign(fd, o);
-	map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-	if (map == MAP_FAILED)
-		return -errno;
-	good = shms_format_verify_buffers(o, (const char *)map + o->layout.header_size);
-	munmap(map, size);
-	return good ? 0 : -EBADMSG;
+	r = chunk ? shms_hash_file(fd, o->layout.header_size, o->layout.buffer_size, chunk, CHUNK,
+				   hash)
+		  : -ENOMEM;
+	return r < 0 ? r : memcmp(hash, o->buffer_hash, sizeof(hash)) == 0 ? 0 : -EBADMSG;
 }
 
 /* Error of the adoption for a failed open of the ticket's path. */
@@ -287,9 +270,8 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 			return -ESTALE;
 		if (named.st_ino != from.inode)
 			return -EAGAIN;
-	}
-	if (source->kind == KIND_OBJECT)
 		expose(s, source);
+	}
 	/* Held already, it takes no more than it did. */
 	r = shms_credit_take_linked(s, from.bytes, &charge);
 	if (r < 0) {
@@ -434,7 +416,7 @@ static SHMS_ASIDE int adopt_file(struct shmstore *s, struct shms_keyname *k,
 	if (r < 0)
 		return r;
 	if (flags & SHMSTORE_VERIFY)
-		r = verify(fd, &h.object, from->st.st_uid != s->uid);
+		r = verify(fd, &h.object);
 	if (r == 0)
 		r = take(s, k, from, &h, (flags & SHMSTORE_REPLACE) != 0);
 	shms_header_deinit(&h);

@@ -28,16 +28,16 @@
 
 #define TRIES 1000
 
-/* Looks through the store's segments; dir_fd is its directory. key NULL: at all
- * objects. 0: none, or fn's value. */
-static int look(struct shmstore *s, int dir_fd, const void *key, size_t key_size,
+/* Looks through a store's segments, in the directory consume_fd, or -errno. uuid NULL: at those
+ * alone that this process may not read; key NULL: at all objects. 0: none, or fn's value. */
+static int look(int consume_fd, const uint8_t *uuid, const void *key, size_t key_size,
 		int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
 {
-	_fd_ int fd = dir_fd < 0 ? dir_fd : shms_open_dir(dir_fd, SHMS_DIR_SEGMENTS);
+	_fd_ int fd = consume_fd;
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : shms_error(fd);
-	return shms_packlook(fd, s->page->uuid, key, key_size, fn, arg);
+	return shms_packlook(fd, uuid, key, key_size, fn, arg);
 }
 
 /* How often the store's keys moved. *ret_moving: one of them moves just
@@ -65,7 +65,8 @@ static int look_at_rest(struct shmstore *s, const void *key, size_t key_size,
 	int r = read_changes(dir_fd, &before, &moving);
 
 	if (r == 0)
-		r = look(s, dir_fd, key, key_size, fn, arg);
+		r = look(shms_open_dir(dir_fd, SHMS_DIR_SEGMENTS), s->page->uuid, key, key_size, fn,
+			 arg);
 	if (r != 0)
 		return r;
 	r = read_changes(dir_fd, &after, &still);
@@ -324,16 +325,6 @@ static void forget(struct once *o)
 	}
 }
 
-/* The index speaks of no file that this process may not read. */
-static int each_refused(const struct shmstore *s, struct each *e)
-{
-	_fd_ int fd = shms_open_dir(s->objects_fd, "../" SHMS_DIR_SEGMENTS);
-
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : shms_error(fd);
-	return shms_packlook(fd, NULL, NULL, 0, tell, e);
-}
-
 static int each_packed(struct shmstore *s,
 		       int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
@@ -342,13 +333,16 @@ static int each_packed(struct shmstore *s,
 	int r;
 
 	if (!s->readonly)
-		return look(s, s->dir_fd, NULL, 0, tell, &(struct each){s, fn, arg});
+		return look(shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS), s->page->uuid, NULL, 0,
+			    tell, &(struct each){s, fn, arg});
 	/* -ESTALE: fn has renewed the handle, or this is a child that it has forked. */
 	do
 		r = each_indexed(s, &o.from, tell_user, &o);
 	while (r == -ESTALE && o.r == 0);
+	/* The index speaks of no file that this process may not read. */
 	if (r == 0)
-		r = each_refused(s, &(struct each){s, tell_user, &o});
+		r = look(shms_open_dir(s->objects_fd, "../" SHMS_DIR_SEGMENTS), NULL, NULL, 0, tell,
+			 &(struct each){s, tell_user, &o});
 	/* The index may end in the middle, with its owner. */
 	else if (r == -ENOTSUP && o.r == 0)
 		r = look_at_rest(s, NULL, 0, tell, &once);
@@ -382,7 +376,7 @@ static int describe_stub(struct shmstore *s, const char *name, struct shmstore_o
 		.key = key,
 		.inode = st.st_ino,
 		.links = st.st_nlink,
-		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+		.mtime_ns = shms_stat_ns(&st.st_mtim),
 		.name = name,
 		.demoted = r == 0,
 		.error = r == -ENOENT ? 0 : shms_error(r),
@@ -425,7 +419,7 @@ static int describe(struct shmstore *s, const char *name, struct shmstore_object
 		.blocks = shms_blocks(&st),
 		.inode = st.st_ino,
 		.links = st.st_nlink,
-		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+		.mtime_ns = shms_stat_ns(&st.st_mtim),
 		.name = name,
 		.pinned = (st.st_mode & S_ISVTX) != 0,
 	};

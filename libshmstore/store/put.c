@@ -63,7 +63,6 @@ static const char ZEROS[SHMS_FORMAT_PAGE];
 static int hash_buffers(const struct put *p, uint64_t ret_hash[2])
 {
 	XXH3_state_t *state;
-	XXH128_hash_t h;
 
 	if (p->hash) {
 		memcpy(ret_hash, p->hash, 2 * sizeof(*ret_hash));
@@ -81,10 +80,8 @@ static int hash_buffers(const struct put *p, uint64_t ret_hash[2])
 		if (i + 1 < p->n_buffers && gap)
 			XXH3_128bits_update(state, ZEROS, gap);
 	}
-	h = XXH3_128bits_digest(state);
+	shms_xxh3_digest(state, ret_hash);
 	XXH3_freeState(state);
-	ret_hash[0] = h.low64;
-	ret_hash[1] = h.high64;
 	return 0;
 }
 

@@ -131,23 +131,9 @@ struct waiting {
 	struct shms_page *page; /* mapped; NULL: it may not be */
 };
 
-static void map_page(struct waiting *w)
-{
-	_fd_ int fd = shms_open_file(w->s->objects_fd, "../" SHMS_PAGE_FILE, O_RDWR);
-	void *map = MAP_FAILED;
-	struct stat st;
-
-	/* Another user could cut the file under the map. */
-	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
-	    st.st_size >= (off_t)SHMS_PAGE_SIZE)
-		map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	w->page = map == MAP_FAILED ? NULL : map;
-}
-
 static void sleep_ns(const struct waiting *w, uint32_t woken, uint64_t ns)
 {
-	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000),
-				   .tv_nsec = (long)(ns % 1000000000)};
+	const struct timespec t = shms_timespec(ns);
 
 	if (w->page)
 		syscall(SYS_futex, &w->page->woken, FUTEX_WAIT, woken, &t, NULL, 0);
@@ -235,11 +221,10 @@ int shmstore_wait(struct shmstore *s, const void *key, size_t key_size, uint64_t
 		if (r < 0)
 			return r;
 		/* By name each time: another process may own the store since. */
-		map_page(&w);
+		w.page = shms_page_map(s->objects_fd, "../" SHMS_PAGE_FILE, geteuid());
 		r = wait_some(&w, key, key_size, generation, end);
 		if (w.page)
 			munmap(w.page, SHMS_PAGE_SIZE);
-		w.page = NULL;
 		if (r == 0)
 			return 0;
 	}

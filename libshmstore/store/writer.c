@@ -37,7 +37,7 @@
 #include "recycle.h"
 #include "room.h"
 #include "sys.h"
-#include "xxh3.h"
+#include "tierformat.h"
 
 #define PRIVATE_MAX  (64u << 10)
 #define CREATE_FLAGS (SHMS_PUT_FLAGS | SHMSTORE_UNCLEARED)
@@ -57,7 +57,6 @@ struct shmstore_writer {
 	bool abandoned;         /* its memory went back to the kernel */
 	uint64_t fresh;         /* bytes that go back to the kernel if it is not sealed */
 	struct shms_layout layout;
-	size_t key_size;
 	uint64_t *sizes;   /* n_buffers; offsets behind them in one allocation */
 	uint64_t *offsets; /* n_buffers */
 	unsigned char key[];
@@ -222,7 +221,6 @@ static int new_writer(struct shmstore *s, const struct shms_keyname *k, const st
 	lay_out(w, l);
 	w->fd = -1;
 	w->pid = getpid();
-	w->key_size = k->key_size;
 	if (k->key_size)
 		memcpy(w->key, k->key, k->key_size);
 	w->s = s;
@@ -372,11 +370,8 @@ static void write_head(struct shmstore_writer *w)
 
 	shms_format_head(l, w->key, w->sizes, shms_nonce(), w->map);
 	if (w->flags & SHMSTORE_CHECKSUM) {
-		XXH128_hash_t h = XXH3_128bits(w->map + l->header_size, l->buffer_size);
-
 		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
-		sb->buffer_hash[0] = h.low64;
-		sb->buffer_hash[1] = h.high64;
+		shms_tier_hash(w->map + l->header_size, l->buffer_size, sb->buffer_hash);
 	}
 	sb->header_hash = shms_format_hash(w->map, l->metadata_off, w->map + l->metadata_off,
 					   l->metadata_size);
@@ -415,7 +410,7 @@ static int put_copy(const struct shmstore_writer *w, char *map)
 		return -ENOMEM;
 	for (size_t i = 0; i < w->layout.n_buffers; i++)
 		buffers[i] = (struct iovec){map + w->offsets[i], w->sizes[i]};
-	r = shmstore_put(w->s, w->key, w->key_size, map + w->layout.metadata_off,
+	r = shmstore_put(w->s, w->key, w->layout.key_size, map + w->layout.metadata_off,
 			 w->layout.metadata_size, buffers, w->layout.n_buffers,
 			 w->flags & SHMS_PUT_FLAGS);
 	/* the thread came to be the arbiter's after the writer was made */
@@ -449,7 +444,7 @@ static int seal_recycled(struct shmstore_writer *w, const struct shms_keyname *k
 static int seal(struct shmstore_writer *w)
 {
 	struct shms_keyname k;
-	int r = shms_keyname_init(&k, w->key, w->key_size);
+	int r = shms_keyname_init(&k, w->key, w->layout.key_size);
 
 	if (r < 0)
 		return r;

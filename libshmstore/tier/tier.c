@@ -346,7 +346,6 @@ static int read_named(const struct shmstore_partition *p, const char *path,
 {
 	char text[TEXT_MAX];
 	struct stat st, owner;
-	ssize_t n;
 	int r;
 	_fd_ int fd = openat(p->fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
@@ -358,11 +357,11 @@ static int read_named(const struct shmstore_partition *p, const char *path,
 	    (st.st_mode & 022))
 		return shms_detail(-EPERM, p->path,
 				   "%s/tier/config: not written by the partition's owner", p->path);
-	n = shms_pread_all(fd, text, sizeof(text) - 1, 0);
-	if (n < 0)
-		return shms_error((int)n);
-	text[n] = '\0';
-	r = strlen(text) == (size_t)n ? shms_tier_config_parse(text, ret) : -EBADMSG;
+	r = shms_read_whole(fd, text, sizeof(text));
+	if (r < 0 && r != -EBADMSG)
+		return r;
+	if (r == 0)
+		r = shms_tier_config_parse(text, ret);
 	if (r < 0)
 		return shms_detail(r, p->path,
 				   "%s/tier/config cannot be read: %s; set the tier again", p->path,

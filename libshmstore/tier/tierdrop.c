@@ -322,21 +322,15 @@ int shms_tier_file_link(struct shms_tier *t, uint64_t id, int fd, const char *tm
 	return r < 0 ? disk_error(t, -r, "a tier file cannot be named") : 0;
 }
 
-/* The same, of one tier file. */
+/* The same, of one tier file. EBADMSG: it is damaged, and what says all. */
 static int file_error(const struct shms_tier *t, const char *name, int error, const char *what)
 {
 	char path[SHMSTORE_TICKET_PATH];
+	bool why = error != EBADMSG;
 
 	snprintf(path, sizeof(path), "%s/%s", t->files_path, name);
-	return shms_detail(shms_error(error), path, "%s: %s: %s", path, what, strerror(error));
-}
-
-static int damaged(const struct shms_tier *t, const char *name, const char *reason)
-{
-	char path[SHMSTORE_TICKET_PATH];
-
-	snprintf(path, sizeof(path), "%s/%s", t->files_path, name);
-	return shms_detail(-EBADMSG, path, "%s: %s", path, reason);
+	return shms_detail(shms_error(error), path, "%s: %s%s%s", path, what, why ? ": " : "",
+			   why ? strerror(error) : "");
 }
 
 static bool is_stubs(const struct shms_stub *stub, const struct shms_tier_superblock *sb)
@@ -398,20 +392,20 @@ int shms_tier_file_open(struct shms_tier *t, const struct shms_stub *stub, int *
 		fd = shms_open_file(t->files_fd, name, O_RDONLY);
 	if (fd < 0)
 		return errno == ENOENT || errno == ELOOP
-			       ? damaged(t, name, "the tier file is missing")
+			       ? file_error(t, name, EBADMSG, "the tier file is missing")
 			       : file_error(t, name, errno, "the tier file cannot be opened");
 	if (fstat(fd, &st) < 0)
 		return file_error(t, name, errno, "the tier file cannot be looked at");
 	if (!S_ISREG(st.st_mode) || st.st_uid != t->uid)
-		return damaged(t, name, "not a file of ours");
+		return file_error(t, name, EBADMSG, "not a file of ours");
 	r = read_header(fd, (uint64_t)st.st_size, ret_header, &reason);
 	if (r == -EBADMSG || r == -ENOTSUP)
-		return damaged(t, name, reason);
+		return file_error(t, name, EBADMSG, reason);
 	if (r < 0)
 		return r == -ENOMEM ? r : file_error(t, name, -r, "the tier file cannot be read");
 	if (!is_stubs(stub, ret_header->sb)) {
 		shms_tier_header_deinit(ret_header);
-		return damaged(t, name, "holds another object than the name says");
+		return file_error(t, name, EBADMSG, "holds another object than the name says");
 	}
 	*ret_fd = shms_take_fd(&fd);
 	return 0;

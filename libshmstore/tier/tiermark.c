@@ -64,7 +64,6 @@ static int read_fsid(const struct shmstore_partition *p, uint64_t *ret)
 
 int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *ret)
 {
-	uint8_t boot[16];
 	int r;
 
 	*ret = (struct shms_tiermark){.device = p->device};
@@ -72,9 +71,7 @@ int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *r
 	r = read_fsid(p, &ret->fsid);
 	if (r == 0)
 		r = read_host(ret->host);
-	shms_boot_id(boot);
-	for (size_t i = 0; i < sizeof(boot); i++)
-		snprintf(ret->boot + 2 * i, 3, "%02x", boot[i]);
+	shms_boot_text(ret->boot);
 	snprintf(ret->path, sizeof(ret->path), "%s", p->path);
 	return r;
 }
@@ -150,7 +147,7 @@ int shms_tiermark_read(int dirfd, struct shms_tiermark *ret)
 {
 	char text[SHMS_TIERMARK_TEXT];
 	struct stat st, dir;
-	ssize_t n;
+	int r;
 	_fd_ int fd =
 		openat(dirfd, SHMS_TIERMARK_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
@@ -160,11 +157,8 @@ int shms_tiermark_read(int dirfd, struct shms_tiermark *ret)
 		return shms_error(errno);
 	if (!S_ISREG(st.st_mode) || st.st_uid != dir.st_uid)
 		return -EPERM;
-	n = shms_pread_all(fd, text, sizeof(text) - 1, 0);
-	if (n < 0)
-		return shms_error((int)n);
-	text[n] = '\0';
-	return strlen(text) == (size_t)n ? shms_tiermark_parse(text, ret) : -EBADMSG;
+	r = shms_read_whole(fd, text, sizeof(text));
+	return r < 0 ? r : shms_tiermark_parse(text, ret);
 }
 
 int shms_tiermark_write(int dirfd, const struct shms_tiermark *m, uid_t uid)

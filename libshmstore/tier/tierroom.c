@@ -7,10 +7,10 @@
  *
  * An account may be too high, never too low:
  *   a claim is entered before its file is begun, and settled after it has its name
- *   a file is removed first and deducted after; not, where the account was counted anew in between,
- *   which may have missed it counting holds the lock, so that nobody claims, settles or deducts
- *   meanwhile. It takes the living claims before the files: a file that gets its name just now is
- *   counted twice, or once, and once more of it is settled away
+ *   a file is removed and deducted under the lock, or removed without it and not deducted
+ *   counting holds the lock, so that nobody claims, settles or deducts meanwhile. It takes the
+ *   living claims before the files: a file that gets its name just now is counted twice, or once,
+ *   and once more of it is settled away
  * An account that stays too high (a writer was killed, a lock was late) is counted anew by the
  * first claim that it refuses, once a second at most: not every claim on a full tier may walk it.
  *
@@ -23,7 +23,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -48,6 +47,7 @@
 struct account {
 	uint64_t used, claimed;
 	uint32_t stamp;
+	ino_t inode;
 };
 
 static struct account read_account(const struct stat *st)
@@ -55,7 +55,8 @@ static struct account read_account(const struct stat *st)
 	return (struct account){.used = st->st_mtim.tv_sec > 0 ? (uint64_t)st->st_mtim.tv_sec : 0,
 				.claimed =
 					st->st_atim.tv_sec > 0 ? (uint64_t)st->st_atim.tv_sec : 0,
-				.stamp = (uint32_t)st->st_mtim.tv_nsec};
+				.stamp = (uint32_t)st->st_mtim.tv_nsec,
+				.inode = st->st_ino};
 }
 
 static int write_account(int fd, const struct account *a)
@@ -64,11 +65,6 @@ static int write_account(int fd, const struct account *a)
 				    {.tv_sec = (time_t)a->used, .tv_nsec = (long)a->stamp}};
 
 	return futimens(fd, times) < 0 ? -errno : 0;
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
 }
 
 /* ---- the account's file ---------------------------------------------------------------------- */
@@ -151,7 +147,7 @@ static int count_locked(int fd, off_t from, off_t to, uint64_t *io_bytes)
 }
 
 /* Claims of the living, by a new description: a holder does not see its own lock. */
-static int count_claims(const struct shms_tier *t, const struct stat *account, uint64_t *ret_bytes)
+static int count_claims(const struct shms_tier *t, ino_t account, uint64_t *ret_bytes)
 {
 	_fd_ int fd = open_account(t);
 	struct stat st;
@@ -159,32 +155,29 @@ static int count_claims(const struct shms_tier *t, const struct stat *account, u
 	*ret_bytes = 0;
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0 || st.st_ino != account->st_ino)
+	if (fstat(fd, &st) < 0 || st.st_ino != account)
 		return -EAGAIN; /* the tier was taken away meanwhile */
 	return count_locked(fd, 0, RANGES_END, ret_bytes);
 }
 
-static uint32_t new_stamp(uint32_t old)
+static uint32_t stamp_now(void)
 {
-	uint32_t now = (uint32_t)(shms_now_boot_ms() % STAMPS);
-
-	/* Never one that was there a moment ago. */
-	return (now + STAMPS - old) % STAMPS - 1 < STAMPS / 2 ? now
-							      : (uint32_t)((old + 1) % STAMPS);
+	return (uint32_t)(shms_now_boot_ms() % STAMPS);
 }
 
 /* The account whose lock we hold. On failure it stays as it is. */
-static int recount(const struct shms_tier *t, const struct stat *st, struct account *io)
+static int recount(const struct shms_tier *t, struct account *io)
 {
 	uint64_t files = 0, claims;
-	int r = count_claims(t, st, &claims);
+	int r = count_claims(t, io->inode, &claims);
 
 	if (r == 0)
 		r = count_files(t, &files);
 	if (r < 0)
 		return r;
-	*io = (struct account){
-		.used = files + claims, .claimed = claims, .stamp = new_stamp(io->stamp)};
+	io->used = files + claims;
+	io->claimed = claims;
+	io->stamp = stamp_now();
 	return write_account(t->room.fd, io);
 }
 
@@ -192,7 +185,7 @@ static int recount(const struct shms_tier *t, const struct stat *st, struct acco
  * -EEXIST: somebody was faster. */
 static int make_account(const struct shms_tier *t)
 {
-	struct account a = {.stamp = new_stamp(0)};
+	struct account a = {.stamp = stamp_now()};
 	char name[32];
 	int r;
 	_fd_ int tier_fd = shms_open_dir(t->p->fd, SHMS_DIR_TIER);
@@ -247,9 +240,9 @@ static void let_go(struct shms_tier *t)
 
 /* Holds the account against our threads and against others, and reads it. 0: let_go() is due;
  * -ENOENT, -EBUSY (not in time), -errno. */
-static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct stat *ret_st,
-		struct account *ret)
+static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct account *ret)
 {
+	struct stat st;
 	int r = -ENOENT;
 
 	pthread_mutex_lock(&t->room.lock);
@@ -259,8 +252,8 @@ static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct stat *r
 			r = shms_tier_flock(t->room.fd, wait_ms);
 		if (r < 0)
 			break;
-		if (fstat(t->room.fd, ret_st) == 0 && ret_st->st_nlink) {
-			*ret = read_account(ret_st);
+		if (fstat(t->room.fd, &st) == 0 && st.st_nlink) {
+			*ret = read_account(&st);
 			return 0;
 		}
 		/* The tier was taken away, and perhaps set again, since it was opened. */
@@ -332,9 +325,8 @@ static int add_others(const struct shms_tier *t, struct account *io)
 	return d.error;
 }
 
-/* Is there room for bytes more than what own says? */
-static int judge(const struct shms_tier *t, const struct account *own, uint64_t wanted,
-		 uint64_t more)
+/* Is there room for what own says, of which wanted are claimed just now? */
+static int judge(const struct shms_tier *t, const struct account *own, uint64_t wanted)
 {
 	struct account all = *own;
 	uint64_t free_bytes;
@@ -353,17 +345,16 @@ static int judge(const struct shms_tier *t, const struct account *own, uint64_t 
 				   "disk full: %s: the file system is read-only", t->files_path);
 	free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 	/* Claimed bytes may be on the disk in part already: the disk is full early, never late. */
-	if (all.claimed > free_bytes || more > free_bytes - all.claimed ||
-	    free_bytes - all.claimed - more < t->config.min_free)
+	if (all.claimed > free_bytes || free_bytes - all.claimed < t->config.min_free)
 		return shms_detail(-ENOSPC, t->files_path,
 				   "disk full: %s: %" PRIu64 " bytes free, %" PRIu64
 				   " wanted, and %" PRIu64 " are to stay free (min-free)",
 				   t->files_path, free_bytes, wanted, t->config.min_free);
-	if (t->config.max && (all.used > t->config.max || more > t->config.max - all.used))
+	if (t->config.max && all.used > t->config.max)
 		return shms_detail(-ENOSPC, t->files_path,
 				   "disk full: %s: %" PRIu64 " bytes of tier files, %" PRIu64
 				   " more wanted, limit %" PRIu64 " (max); %" PRIu64 " bytes free",
-				   t->files_path, less(all.used, wanted - more), wanted,
+				   t->files_path, shms_minus(all.used, wanted), wanted,
 				   t->config.max, free_bytes);
 	return 0;
 }
@@ -381,32 +372,18 @@ static int account_error(const struct shms_tier *t, int r)
 }
 
 /* No room by the account is looked at again by the files, where that was not done lately. */
-static int judge_surely(struct shms_tier *t, const struct stat *st, struct account *a,
-			uint64_t wanted, uint64_t more)
+static int judge_surely(struct shms_tier *t, struct account *a, uint64_t wanted)
 {
-	int r = judge(t, a, wanted, more);
+	int r = judge(t, a, wanted);
 
-	if (r == -ENOSPC && (shms_now_boot_ms() + STAMPS - a->stamp) % STAMPS >= RECOUNT_MS &&
-	    recount(t, st, a) == 0)
-		r = judge(t, a, wanted, more);
-	return r;
-}
-
-int shms_tier_room(struct shms_tier *t, uint64_t bytes)
-{
-	struct account a;
-	struct stat st;
-	int r = hold(t, true, LOCK_MS, &st, &a);
-
-	if (r < 0)
-		return account_error(t, r);
-	r = judge_surely(t, &st, &a, bytes, bytes);
-	let_go(t);
+	if (r == -ENOSPC && (stamp_now() + STAMPS - a->stamp) % STAMPS >= RECOUNT_MS &&
+	    recount(t, a) == 0)
+		r = judge(t, a, wanted);
 	return r;
 }
 
 /* Enters the claim, unless there is no room. The account is held. */
-static int enter(struct shms_tier *t, uint64_t bytes, const struct stat *st, struct account *a)
+static int enter(struct shms_tier *t, uint64_t bytes, struct account *a)
 {
 	uint64_t before = t->room.claimed;
 	int r = lock_claims(&t->room, before + bytes);
@@ -418,10 +395,10 @@ static int enter(struct shms_tier *t, uint64_t bytes, const struct stat *st, str
 	a->claimed += bytes;
 	r = write_account(t->room.fd, a);
 	/* Our claim is among those that are counted. */
-	r = r < 0 ? account_error(t, r) : judge_surely(t, st, a, bytes, 0);
+	r = r < 0 ? account_error(t, r) : judge_surely(t, a, bytes);
 	if (r < 0) {
-		a->used = less(a->used, bytes);
-		a->claimed = less(a->claimed, bytes);
+		a->used = shms_minus(a->used, bytes);
+		a->claimed = shms_minus(a->claimed, bytes);
 		write_account(t->room.fd, a);
 		lock_claims(&t->room, before);
 	}
@@ -431,12 +408,11 @@ static int enter(struct shms_tier *t, uint64_t bytes, const struct stat *st, str
 int shms_tier_claim(struct shms_tier *t, uint64_t bytes)
 {
 	struct account a;
-	struct stat st;
-	int r = hold(t, true, LOCK_MS, &st, &a);
+	int r = hold(t, true, LOCK_MS, &a);
 
 	if (r < 0)
 		return account_error(t, r);
-	r = enter(t, bytes, &st, &a);
+	r = enter(t, bytes, &a);
 	let_go(t);
 	return r;
 }
@@ -444,67 +420,51 @@ int shms_tier_claim(struct shms_tier *t, uint64_t bytes)
 void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken)
 {
 	struct account a;
-	struct stat st;
 
 	if (!claimed)
 		return;
-	if (hold(t, false, LOCK_MS, &st, &a) < 0) {
+	if (hold(t, false, LOCK_MS, &a) < 0) {
 		/* The account stays too high until it is counted anew. */
 		SHMS_HELD(&t->room.lock);
 		if (t->room.open && t->room.pid == getpid())
-			lock_claims(&t->room, less(t->room.claimed, claimed));
+			lock_claims(&t->room, shms_minus(t->room.claimed, claimed));
 		return;
 	}
-	a.used = less(a.used + taken, claimed);
-	a.claimed = less(a.claimed, claimed);
+	a.used = shms_minus(a.used + taken, claimed);
+	a.claimed = shms_minus(a.claimed, claimed);
 	write_account(t->room.fd, &a);
-	lock_claims(&t->room, less(t->room.claimed, claimed));
+	lock_claims(&t->room, shms_minus(t->room.claimed, claimed));
 	let_go(t);
 }
 
 /* ---- files that go --------------------------------------------------------------------------- */
 
-/* When was the account counted last? False: there is none. */
-static bool stamp_of(struct shms_tier *t, uint32_t *ret)
-{
-	struct stat st;
-	bool known;
-
-	SHMS_HELD(&t->room.lock);
-	known = reach(t, false) == 0 && fstat(t->room.fd, &st) == 0;
-	if (known)
-		*ret = read_account(&st).stamp;
-	return known;
-}
-
 int shms_tierroom_unlink(struct shms_tier *t, const char *name, struct stat *ret)
 {
 	struct account a;
-	struct stat st;
-	uint32_t stamp = 0;
-	bool known = stamp_of(t, &stamp);
+	bool held = hold(t, false, DEDUCT_MS, &a) == 0;
+	int r = fstatat(t->files_fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 ||
+				unlinkat(t->files_fd, name, 0) < 0
+			? -errno
+			: 0;
 
-	if (fstatat(t->files_fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    unlinkat(t->files_fd, name, 0) < 0)
-		return -errno;
-	if (!known || hold(t, false, DEDUCT_MS, &st, &a) < 0)
-		return 0;
-	if (a.stamp == stamp) {
-		a.used = less(a.used, shms_tierroom_of(ret));
+	if (!held)
+		return r;
+	if (r == 0) {
+		a.used = shms_minus(a.used, shms_tierroom_of(ret));
 		write_account(t->room.fd, &a);
 	}
 	let_go(t);
-	return 0;
+	return r;
 }
 
 void shms_tierroom_recount(struct shms_tier *t)
 {
 	struct account a;
-	struct stat st;
 
-	if (hold(t, false, LOCK_MS, &st, &a) < 0)
+	if (hold(t, false, LOCK_MS, &a) < 0)
 		return;
-	recount(t, &st, &a);
+	recount(t, &a);
 	let_go(t);
 }
 

@@ -11,7 +11,7 @@
  *     mtime, seconds                bytes of the user's tier files and of claims
  *                                   on them: never less than that
  *     mtime, nanoseconds            when it was counted last: milliseconds of CLOCK_BOOTTIME,
- *                                   below 10^9; another one each time
+ *                                   below 10^9
  *     atime, seconds                bytes of the claims
  *
  * Times, because they take no memory where it is full, change together in one call, may be looked
@@ -57,11 +57,8 @@ static inline uint64_t shms_tierroom_need(uint64_t size)
 	return size + size / 1024 + 8192;
 }
 
-/* Room on the disk for bytes more? 0, or -ENOSPC with the detail "disk full:
- * ...", -errno with detail. */
-int shms_tier_room(struct shms_tier *t, uint64_t bytes);
-/* The same, and takes the room until it is given back: for a file that is about to
- * be written, beside others. */
+/* Takes room on the disk for a file that is about to be written, beside others, until it is given
+ * back. 0, or -ENOSPC with the detail "disk full: ...", -errno with detail. */
 int shms_tier_claim(struct shms_tier *t, uint64_t bytes);
 /* Ends a claim. taken: of it, what lies on the disk under its name now, or did
  * until somebody removed it. */

@@ -133,16 +133,21 @@ static inline uint64_t wire_linked(uint64_t booked, uint64_t moved)
 	return (int64_t)moved < 0 || moved <= booked ? booked - moved : 0;
 }
 
-/* Charges n bytes. false: there is not enough, nothing was charged. */
+/* Charges n bytes of a credit or a lease. false: there is not enough, nothing was charged. */
+static inline bool wire_charge(_Atomic uint64_t *charged, _Atomic uint64_t *granted, uint64_t n)
+{
+	/* seq_cst: pairs with wire_revoke(). */
+	uint64_t sum = atomic_fetch_add_explicit(charged, n, memory_order_seq_cst) + n;
+
+	if (sum <= atomic_load_explicit(granted, memory_order_seq_cst))
+		return true;
+	atomic_fetch_sub_explicit(charged, n, memory_order_seq_cst);
+	return false;
+}
+
 static inline bool wire_credit_charge(struct wire_credit *c, uint64_t n)
 {
-	/* seq_cst: pairs with wire_credit_revoke(). */
-	uint64_t charged = atomic_fetch_add_explicit(&c->charged, n, memory_order_seq_cst) + n;
-
-	if (charged <= atomic_load_explicit(&c->granted, memory_order_seq_cst))
-		return true;
-	atomic_fetch_sub_explicit(&c->charged, n, memory_order_seq_cst);
-	return false;
+	return wire_charge(&c->charged, &c->granted, n);
 }
 
 /* The kernel counts the charge now: its memory is visible. fresh: memory that came of it. */
@@ -173,46 +178,23 @@ static inline bool wire_credit_adds_up(struct wire_credit *c)
 
 /* The daemon sets granted to g and returns what it has to book: g, or
  * charged where that is more. */
+static inline uint64_t wire_revoke(_Atomic uint64_t *charged, _Atomic uint64_t *granted, uint64_t g)
+{
+	uint64_t sum;
+
+	atomic_store_explicit(granted, g, memory_order_seq_cst);
+	sum = atomic_load_explicit(charged, memory_order_seq_cst);
+	return sum > g ? sum : g;
+}
+
 static inline uint64_t wire_credit_revoke(struct wire_credit *c, uint64_t g)
 {
-	uint64_t charged;
-
-	atomic_store_explicit(&c->granted, g, memory_order_seq_cst);
-	charged = atomic_load_explicit(&c->charged, memory_order_seq_cst);
-	return charged > g ? charged : g;
-}
-
-/* The same for a lease. */
-static inline bool wire_lease_charge(struct wire_lease *l, uint64_t n)
-{
-	/* seq_cst: pairs with wire_lease_revoke(). */
-	uint64_t charged = atomic_fetch_add_explicit(&l->charged, n, memory_order_seq_cst) + n;
-
-	if (charged <= atomic_load_explicit(&l->granted, memory_order_seq_cst))
-		return true;
-	atomic_fetch_sub_explicit(&l->charged, n, memory_order_seq_cst);
-	return false;
-}
-
-static inline void wire_lease_settle(struct wire_lease *l, uint64_t n)
-{
-	atomic_fetch_add_explicit(&l->settled, n, memory_order_release);
-}
-
-/* true: somebody waits for it; the caller says LEASE_CALLED. */
-static inline bool wire_lease_uncharge(struct wire_lease *l, uint64_t n)
-{
-	atomic_fetch_sub_explicit(&l->charged, n, memory_order_seq_cst);
-	return atomic_load_explicit(&l->wanted, memory_order_seq_cst) != 0;
+	return wire_revoke(&c->charged, &c->granted, g);
 }
 
 static inline uint64_t wire_lease_revoke(struct wire_lease *l, uint64_t g)
 {
-	uint64_t charged;
-
-	atomic_store_explicit(&l->granted, g, memory_order_seq_cst);
-	charged = atomic_load_explicit(&l->charged, memory_order_seq_cst);
-	return charged > g ? charged : g;
+	return wire_revoke(&l->charged, &l->granted, g);
 }
 
 #endif

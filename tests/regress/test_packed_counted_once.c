@@ -150,7 +150,8 @@ Test(packed_counted_once, by_an_owner_that_is_short_of_memory)
 	shms_pack_tight(pack, true);
 	for (unsigned i = 0; i < KEYS; i += 2) {
 		snprintf(key, sizeof(key), "k%u", i);
-		cr_assert_eq(shms_pack_delete(pack, KEY(key), shms_now_boot_ms(), NULL), 0);
+		cr_assert_eq(shms_pack_delete(pack, KEY(key), shms_now_boot_ms(), &(uint64_t){0}),
+			     0);
 	}
 	ensure_counted_once(s, before, &t);
 }

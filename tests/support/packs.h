@@ -57,7 +57,7 @@ static inline int put(struct shms_pack *p, const char *key, size_t size, uint64_
 	int r;
 
 	pattern_fill(buffer, size, seed);
-	r = shms_pack_put(p, &what, replace, NOW, NULL);
+	r = shms_pack_put(p, &what, replace, NOW, &(struct shms_seggrow){.may = UINT64_MAX});
 	free(buffer);
 	return r;
 }
@@ -84,7 +84,7 @@ static inline bool has(struct shms_pack *p, const char *key, size_t size, uint64
 
 static inline int drop(struct shms_pack *p, const char *key)
 {
-	return shms_pack_delete(p, key, strlen(key), NOW, NULL);
+	return shms_pack_delete(p, key, strlen(key), NOW, &(uint64_t){0});
 }
 
 static inline int hand_off(struct shms_pack *p, const char *key, char ret_path[SHMS_PACK_TICKET])

@@ -70,16 +70,19 @@ static inline int segment_adopt(const struct shms_segment *g, unsigned holder, b
 /* Places of segment name of dirfd that some store has. *ret_orphan: it has no owner any more. */
 static inline unsigned segment_places(int dirfd, const char *name, bool *ret_orphan)
 {
-	static const uint8_t nobody[16];
-	struct shms_segsurvey s;
 	struct shms_seglook l;
+	unsigned n = 0;
+	uint64_t state;
 
 	ENSURE(shms_seglook_open(dirfd, name, false, &l) == 0);
-	shms_segsurvey(&l, nobody, 0, &s);
+	for (unsigned h = 0; h < shms_segment_holders(&l.segment); h++) {
+		state = shms_segword_load(&shms_segment_record(&l.segment, h)->state);
+		n += state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT;
+	}
 	*ret_orphan = shms_segword_load(&shms_segment_record(&l.segment, SHMS_SEG_OWNER)->state) ==
 		      SHMS_SEGRECORD_ORPHAN;
 	shms_seglook_close(&l);
-	return s.n_places;
+	return n;
 }
 
 #endif

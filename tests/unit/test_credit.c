@@ -307,6 +307,15 @@ Test(credit, store_limit_takes_the_pool)
 	end(&l);
 }
 
+static struct shms_slot *take_recycled(struct shmstore *s)
+{
+	const uint64_t size = SIZE;
+	struct shms_layout layout;
+
+	cr_assert(shms_layout_init(&layout, 1, 0, &size, 1, 0));
+	return shms_recycle_take_for(s, 0, &size, &layout);
+}
+
 /* While it is written a file out of the pool is in none of the ledger's sums; it is memory
  * of the store all the same. */
 Test(credit, store_limit_counts_a_file_being_recycled)
@@ -317,7 +326,7 @@ Test(credit, store_limit_counts_a_file_being_recycled)
 	atomic_store(&l.c->store_hard, BLOCKS);
 	cr_assert_eq(put_pattern(l.s, "1", SIZE, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(l.s, KEY("1")), 0);
-	slot = shms_recycle_take(l.s, SIZE);
+	slot = take_recycled(l.s);
 	cr_assert_not_null(slot);
 	cr_assert_eq(put_pattern(l.s, "2", SIZE, 1, 0), -EDQUOT);
 	cr_assert_eq(seal_pattern(l.s, "2", SIZE, 1, 0), -EDQUOT);
@@ -336,7 +345,7 @@ Test(credit, store_limit_forgets_a_recycled_file_that_is_gone)
 	atomic_store(&l.c->store_hard, BLOCKS);
 	cr_assert_eq(put_pattern(l.s, "1", SIZE, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(l.s, KEY("1")), 0);
-	slot = shms_recycle_take(l.s, SIZE);
+	slot = take_recycled(l.s);
 	cr_assert_not_null(slot);
 	shms_recycle_discard(l.s, slot);
 	cr_assert_eq(put_pattern(l.s, "2", SIZE, 1, 0), 0);

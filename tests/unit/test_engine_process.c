@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine in processes that fork, that have threads, and that may not do what it would like to:
- * descriptors, locked memory, io_uring. */
+ * descriptors, io_uring. */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <liburing.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -155,26 +154,6 @@ static int under_a_filter(void *arg)
 Test(engine_process, does_without_io_uring_where_it_is_forbidden)
 {
 	cr_assert_eq(in_child(under_a_filter, NULL), 0);
-}
-
-static int with_little_locked_memory(void *arg)
-{
-	struct rlimit limit = {65536, 65536};
-
-	(void)arg;
-	ENSURE(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
-	ENSURE(getuid() != 0 || setuid(65534) == 0);
-	return !moves_and_says(2, "io_uring: buffers cannot be registered: Cannot allocate memory");
-}
-
-Test(engine_process, does_without_registered_buffers_where_memory_may_not_be_locked)
-{
-	struct io_uring ring;
-
-	if (io_uring_queue_init(8, &ring, 0) < 0)
-		cr_skip_test("io_uring is refused here anyway");
-	io_uring_queue_exit(&ring);
-	cr_assert_eq(in_child(with_little_locked_memory, NULL), 0);
 }
 
 static void *in_own_engine(void *arg)

@@ -36,11 +36,13 @@ Test(pack, objects_come_and_go_by_key)
 		cr_assert_eq(drop(p, key), -ENOENT);
 		cr_assert_not(has(p, key, sizes[6 - i], i + 100));
 	}
-	cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), -EFBIG); /* without a key */
+	cr_assert_eq(shms_pack_put(p, &what, false, NOW, &(struct shms_seggrow){.may = UINT64_MAX}),
+		     -EFBIG); /* without a key */
 	large = malloc(33 << 20);
 	what = (struct shms_segobject){"k", 1, NULL, 0, &(struct iovec){large, 33 << 20},
 				       1,   0, NULL};
-	cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), -EFBIG);
+	cr_assert_eq(shms_pack_put(p, &what, false, NOW, &(struct shms_seggrow){.may = UINT64_MAX}),
+		     -EFBIG);
 	free(large);
 	cr_assert_eq(p->index.n, 0);
 	close_pack(p);
@@ -68,7 +70,9 @@ Test(pack, the_last_key_is_not_taken_for_another)
 		what.key_size = sizes[i];
 		what.buffers = &(struct iovec){bytes, sizeof(bytes)};
 		cr_assert_eq(shms_pack_get(p, keys[i], sizes[i], &v), -ENOENT);
-		cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), 0);
+		cr_assert_eq(shms_pack_put(p, &what, false, NOW,
+					   &(struct shms_seggrow){.may = UINT64_MAX}),
+			     0);
 		for (size_t k = 0; k <= i; k++) {
 			cr_assert_eq(shms_pack_get(p, keys[k], sizes[k], &v), 0);
 			cr_assert_eq(v.segment->bytes[v.object.extent_off], k);
@@ -77,7 +81,7 @@ Test(pack, the_last_key_is_not_taken_for_another)
 	}
 	for (size_t i = 0; i < 6; i++) {
 		cr_assert(shms_pack_has(p, keys[i], sizes[i]));
-		cr_assert_eq(shms_pack_delete(p, keys[i], sizes[i], NOW, NULL), 0);
+		cr_assert_eq(shms_pack_delete(p, keys[i], sizes[i], NOW, &(uint64_t){0}), 0);
 		cr_assert_not(shms_pack_has(p, keys[i], sizes[i]));
 		cr_assert_eq(shms_pack_has(p, keys[(i + 1) % 6], sizes[(i + 1) % 6]), i < 5);
 	}

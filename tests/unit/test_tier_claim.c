@@ -40,9 +40,8 @@ Test(tier_claim, what_is_under_way_counts)
 	cr_expect_eq(shms_tier_claim(t, 2 * MB), -ENOSPC);
 	cr_expect(strncmp(shmstore_error_detail(), "disk full: ", 11) == 0, "%s",
 		  shmstore_error_detail());
-	cr_expect_eq(shms_tier_room(t, 2 * MB), -ENOSPC);
 	cr_expect_eq(shms_tier_claim(t, MB), 0);
-	cr_expect_eq(shms_tier_room(t, 1), -ENOSPC);
+	cr_expect_eq(shms_tier_claim(t, 1), -ENOSPC);
 	shms_tier_settle(t, 3 * MB, 0);
 	cr_expect_eq(shms_tier_claim(t, 3 * MB), 0);
 	shms_tier_settle(t, 4 * MB, 0);
@@ -60,7 +59,8 @@ Test(tier_claim, the_disk_itself_is_claimed_once)
 	cr_assert_eq(shms_tier_claim(t, info.disk_free / 4 * 3), 0);
 	cr_expect_eq(shms_tier_claim(t, info.disk_free / 4 * 3), -ENOSPC);
 	shms_tier_settle(t, info.disk_free / 4 * 3, 0);
-	cr_expect_eq(shms_tier_room(t, info.disk_free / 4 * 3), 0);
+	cr_expect_eq(shms_tier_claim(t, info.disk_free / 4 * 3), 0);
+	shms_tier_settle(t, info.disk_free / 4 * 3, 0);
 	shmstore_partition_unref(p);
 }
 
