@@ -87,12 +87,20 @@ int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_b
 	return (uint64_t)hole < told ? -EBADMSG : 0;
 }
 
+/* Where a mount has huge pages khugepaged makes one of the small pages that are mapped, and fills
+ * the holes between them: memory that nobody was granted. */
+static void keep_holes(void *map, uint64_t size)
+{
+	madvise(map, size, MADV_NOHUGEPAGE);
+}
+
 static int map_books(int fd, uint64_t size, struct shms_segment *g)
 {
 	void *map = shms_map_ours(size, MAP_SHARED, fd);
 
 	if (map == MAP_FAILED)
 		return shms_error(errno);
+	keep_holes(map, size);
 	g->books = map;
 	return 0;
 }
@@ -153,6 +161,7 @@ static int map_rest(struct shms_segfile *f, int fd, int dirfd)
 	map = mmap(NULL, f->segment.shape.size, PROT_READ, MAP_SHARED, read_fd, 0);
 	if (map == MAP_FAILED)
 		return -errno;
+	keep_holes(map, f->segment.shape.size);
 	f->segment.bytes = map;
 	f->inode = here.st_ino;
 	return 0;
