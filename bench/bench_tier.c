@@ -239,6 +239,7 @@ static void report_all(struct report *r, struct scene *x)
 static void open_scene(struct scene *x)
 {
 	struct shmstore_tier_config config = SHMSTORE_TIER_CONFIG_INIT;
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	uint64_t size = x->total + 512 * MIB;
 	char partition[128];
 	int e = place_open_mount(&x->memory, size, 0);
@@ -257,7 +258,8 @@ static void open_scene(struct scene *x)
 	must(shmstore_partition_open(partition, SHMSTORE_CREATE, &x->p), partition);
 	config.path = x->disk.path;
 	must(shmstore_tier_set(x->p, &config), "tier");
-	must(shmstore_open(x->p, "bench", NULL, &x->s), "store");
+	options.pack_max = 0; /* an eviction reports files alone */
+	must(shmstore_open(x->p, "bench", &options, &x->s), "store");
 }
 
 static void close_scene(struct scene *x)
