@@ -32,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "alloc.h"
 #include "cleanup.h"
@@ -49,6 +50,7 @@
 
 #define TEMPORARY     ".tmp-" /* a name on its way */
 #define TEMPORARY_AGE (60 * 1000000000ll)
+#define WAITS         100 /* many times what a killed process's lock outlives it */
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
@@ -183,6 +185,12 @@ static int with_page(struct shms_gc *g, struct shms_gc_target *t)
 {
 	_locked_ int lock = shms_page_lock(t->fd);
 
+	for (; lock == -EBUSY && g->waits < WAITS && shms_page_read(t->fd, &t->page) == 0 &&
+	       shms_page_owner_gone(&t->page);
+	     g->waits++) {
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		lock = shms_page_lock(t->fd);
+	}
 	if (lock == -ENOENT)
 		return 0; /* gone, or made anew, meanwhile */
 	if (lock == -EMFILE || lock == -ENOMEM)

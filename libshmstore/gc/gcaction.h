@@ -31,6 +31,7 @@ struct shms_gc {
 	int error; /* of the first step that failed; the detail says it */
 	struct shmstore_gc_report report;
 	uint64_t now_ms;
+	unsigned waits;  /* of a millisecond, for locks of owners that are gone */
 	bool end_leases; /* of dead stores */
 	struct shms_gc_candidate *list;
 	size_t n_list, list_size;

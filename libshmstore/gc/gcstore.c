@@ -4,7 +4,6 @@
  * have not ended. A store that stays keeps foreign files; they are reported. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -342,16 +341,10 @@ static int kept_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 static int open_parent(struct shms_gc *g, const char *below, const char **ret_name)
 {
 	const char *slash = strrchr(below, '/');
-	char parent[PATH_MAX];
+	_free_ char *parent = slash ? strndup(below, (size_t)(slash - below)) : strdup(".");
 
 	*ret_name = slash ? slash + 1 : below;
-	if (!slash)
-		return shms_open_beneath(g->p->fd, ".", O_RDONLY | O_DIRECTORY);
-	if ((size_t)(slash - below) >= sizeof(parent))
-		return -ENAMETOOLONG;
-	memcpy(parent, below, (size_t)(slash - below));
-	parent[slash - below] = '\0';
-	return shms_open_beneath(g->p->fd, parent, O_RDONLY | O_DIRECTORY);
+	return parent ? shms_open_beneath(g->p->fd, parent, O_RDONLY | O_DIRECTORY) : -ENOMEM;
 }
 
 int shms_gc_target_open(struct shms_gc *g, const struct shms_gc_candidate *c,

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,11 +27,6 @@
 #include "tierformat.h"
 
 #define TRIES 3 /* at words that change meanwhile */
-
-static bool terminated(const char *s, size_t size)
-{
-	return memchr(s, '\0', size) != NULL;
-}
 
 int shms_page_read(int storefd, struct shms_page *ret)
 {
@@ -47,10 +43,10 @@ int shms_page_read(int storefd, struct shms_page *ret)
 		return -EBADMSG;
 	if (page.version != SHMS_PAGE_VERSION)
 		return -ENOTSUP;
-	if (page.size != SHMS_PAGE_SIZE || !terminated(page.name, sizeof(page.name)) ||
-	    !terminated(page.label, sizeof(page.label)) ||
-	    !terminated(page.address, sizeof(page.address)) ||
-	    !terminated(page.leases_with, sizeof(page.leases_with)))
+	if (page.size != SHMS_PAGE_SIZE || !memchr(page.name, '\0', sizeof(page.name)) ||
+	    !memchr(page.label, '\0', sizeof(page.label)) ||
+	    !memchr(page.address, '\0', sizeof(page.address)) ||
+	    !memchr(page.leases_with, '\0', sizeof(page.leases_with)))
 		return -EBADMSG;
 	*ret = page;
 	return 0;
@@ -192,6 +188,12 @@ int shms_page_alive(int storefd)
 	 * would leave the lock to it. */
 	flock(fd, LOCK_UN);
 	return SHMSTORE_DEAD;
+}
+
+bool shms_page_owner_gone(const struct shms_page *page)
+{
+	return shms_start_time((pid_t)page->pid) != page->start_time ||
+	       (kill((pid_t)page->pid, 0) < 0 && errno == ESRCH);
 }
 
 bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partition_fd)

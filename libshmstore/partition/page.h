@@ -140,6 +140,10 @@ void shms_page_exposed(int partition_fd, const char *store);
  */
 int shms_page_alive(int storefd);
 int shms_page_lock(int storefd);
+/* Is the process that a locked page names gone? Then whoever takes the store apart has the lock, an
+ * owner of another PID namespace, or a reader of the killed owner's /proc/PID/maps: the owner's map
+ * keeps the lock. */
+bool shms_page_owner_gone(const struct shms_page *page);
 /* Whether leases of the dead store whose page that is are over before their time: they are of
  * another boot, or nobody has the store of leases_with open. */
 bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partition_fd);

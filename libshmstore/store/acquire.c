@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -165,18 +164,10 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 /* the kernel takes its memory apart before its files: gigabytes take seconds */
 #define DYING_NS       30000000000ull
 
-/* Is the process that a locked page names gone? Then the lock is held by somebody who
- * is taking the store apart. */
-static bool owner_gone(const struct shms_page *page)
-{
-	return shms_start_time((pid_t)page->pid) != page->start_time ||
-	       (kill((pid_t)page->pid, 0) < 0 && errno == ESRCH);
-}
-
 /* How long the lock is asked for again. page: NULL: it cannot be read. */
 static uint64_t patience_ns(const struct shms_page *page)
 {
-	if (!page || owner_gone(page))
+	if (!page || shms_page_owner_gone(page))
 		return TAKEN_APART_NS;
 	if ((pid_t)page->pid == getpid())
 		return 0;
@@ -192,7 +183,7 @@ static int held(const struct shmstore *s, const struct shms_page *page)
 				   "this very process (%d) has the store %s open already, and it "
 				   "is live; close that one first, or use it",
 				   (int)getpid(), s->path);
-	if (owner_gone(page))
+	if (shms_page_owner_gone(page))
 		return shms_detail(-EBUSY, NULL,
 				   "process %d, which held the store, is gone or in another PID "
 				   "namespace; if it is gone, another removes what it left, or "

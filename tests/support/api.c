@@ -7,7 +7,9 @@
 #include "api.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -259,7 +261,7 @@ static void serve(int in, int out)
 
 struct other other_fork(void)
 {
-	struct other o;
+	struct other o = {.store = ""};
 	int in[2], out[2];
 
 	shmstore_partition_unref(scratch_partition()); /* both sides have the same */
@@ -294,6 +296,7 @@ static struct reply ask(struct other *o, struct request *q, const char *key)
 
 void other_open(struct other *o, const char *store)
 {
+	snprintf(o->store, sizeof(o->store), "%s", store);
 	ask(o, &(struct request){.op = OP_OPEN}, store);
 }
 
@@ -373,10 +376,27 @@ int other_close(struct other *o)
 	return r;
 }
 
+static bool lock_free(void *store)
+{
+	int fd = open(scratch_store_path(store, ".store"), O_RDONLY);
+	bool is_free = fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return is_free;
+}
+
+void await_dead(const char *store)
+{
+	ENSURE(wait_until(lock_free, (void *)(uintptr_t)store, 20000));
+}
+
 void other_kill(struct other *o)
 {
 	kill(o->pid, SIGKILL);
 	waitpid(o->pid, NULL, 0);
+	if (o->store[0])
+		await_dead(o->store);
 	close(o->to);
 	close(o->from);
 }

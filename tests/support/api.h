@@ -41,6 +41,7 @@ struct shmstore *packing_store(const char *store, uint64_t pack_max, bool keep);
 struct other {
 	pid_t pid;
 	int to, from;
+	char store[64];
 };
 /* Opens the store in a child of its own. The calls that follow are made over there, one at a
  * time; each returns what the store's call returned. */
@@ -64,7 +65,11 @@ int other_promote(struct other *o, const char *key, unsigned flags);
 int other_locate(struct other *o, const char *key);
 /* shmstore_close() and exit; the close's return. */
 int other_close(struct other *o);
+/* Returns when its store is a dead one (await_dead()). */
 void other_kill(struct other *o);
+/* A killed process's maps, and the lock that they hold, live until the last one has read them
+ * (/proc/PID/maps): returns when the lock of that store is free. */
+void await_dead(const char *store);
 
 /* After all stores of the test are closed: one gc, then nothing is left and the books close. */
 void ensure_nothing_left(void);

@@ -83,6 +83,8 @@ static void die(struct death d)
 {
 	shmstore_partition_unref(scratch_partition());
 	cr_assert_eq(in_child(live_and_die, &d), 0);
+	if (!d.directory)
+		await_dead(d.name);
 }
 
 /* Gives the one lease of a store the name of one that ended a millisecond after the boot. */

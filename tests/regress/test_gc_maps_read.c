@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A store's owner was killed and waited for, and gc left the store, as one whose owner lives: the
+ * lock of its page goes with the owner's memory, which whoever reads it by /proc keeps meanwhile.
+ * Here a reader is stopped amid that: userfaultfd holds it where it writes what it read.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api.h"
+
+#define PAGE   4096u
+#define ROUNDS 10 /* one in which the reader goes on while gc waits is enough */
+
+/* A reader of a page of the process pid; its own page is missing until let_go(). */
+struct reader {
+	int faults;
+	pid_t pid;
+	void *from, *page;
+	pthread_t thread;
+};
+
+static void *read_it(void *arg)
+{
+	struct reader *r = arg;
+	struct iovec to = {r->page, 1}, from = {r->from, 1};
+
+	return process_vm_readv(r->pid, &to, 1, &from, 1, 0) == 1 ? r : NULL;
+}
+
+/* Returns when the reader is where it waits. */
+static void start(struct reader *r, pid_t pid, void *from)
+{
+	struct uffdio_register range = {.mode = UFFDIO_REGISTER_MODE_MISSING};
+	struct uffdio_api api = {.api = UFFD_API};
+	struct uffd_msg message;
+
+	*r = (struct reader){.pid = pid, .from = from};
+	r->faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (r->faults < 0)
+		cr_skip_test("userfaultfd is not allowed");
+	cr_assert_eq(ioctl(r->faults, UFFDIO_API, &api), 0);
+	r->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq(r->page, MAP_FAILED);
+	range.range = (struct uffdio_range){(uintptr_t)r->page, PAGE};
+	cr_assert_eq(ioctl(r->faults, UFFDIO_REGISTER, &range), 0);
+	cr_assert_eq(pthread_create(&r->thread, NULL, read_it, r), 0);
+	cr_assert_eq(read(r->faults, &message, sizeof(message)), (ssize_t)sizeof(message));
+}
+
+static void let_go(const struct reader *r)
+{
+	struct uffdio_zeropage zero = {.range = {(uintptr_t)r->page, PAGE}};
+
+	cr_assert_eq(ioctl(r->faults, UFFDIO_ZEROPAGE, &zero), 0);
+}
+
+static void *let_go_soon(void *arg)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	let_go(arg);
+	return NULL;
+}
+
+static void end(struct reader *r)
+{
+	void *done;
+
+	pthread_join(r->thread, &done);
+	cr_assert_not_null(done);
+	munmap(r->page, PAGE);
+	close(r->faults);
+}
+
+static bool lock_held(void)
+{
+	int fd = open(scratch_store_path("dead", ".store"), O_RDONLY);
+	bool held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+
+	close(fd);
+	return held;
+}
+
+/* Killed and waited for, and the reader has its memory. */
+static void die_amid_a_read(struct reader *r)
+{
+	static char byte = 1;
+	struct other o = other_start("dead");
+
+	cr_assert_eq(other_put(&o, "k", 100000, 1), 0);
+	start(r, o.pid, &byte);
+	kill(o.pid, SIGKILL);
+	waitpid(o.pid, NULL, 0);
+	close(o.to);
+	close(o.from);
+	cr_assert(lock_held());
+}
+
+static bool store_there(void)
+{
+	return access(scratch_store_path("dead", ""), F_OK) == 0;
+}
+
+Test(gc_maps_read, waits_for_the_reader_and_removes_the_store, .timeout = 60)
+{
+	struct shmstore_partition *p = scratch_partition();
+	bool gone = false;
+
+	for (int i = 0; i < ROUNDS && !gone; i++) {
+		pthread_t thread;
+		struct reader r;
+
+		die_amid_a_read(&r);
+		cr_assert_eq(pthread_create(&thread, NULL, let_go_soon, &r), 0);
+		cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);
+		gone = !store_there();
+		pthread_join(thread, NULL);
+		end(&r);
+		await_dead("dead");
+		cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);
+		cr_assert_not(store_there());
+	}
+	cr_assert(gone);
+	shmstore_partition_unref(p);
+	ensure_nothing_left();
+}
+
+Test(gc_maps_read, does_not_wait_for_ever, .timeout = 60)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct reader r;
+
+	die_amid_a_read(&r);
+	cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);
+	cr_assert(store_there());
+	let_go(&r);
+	end(&r);
+	await_dead("dead");
+	cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);
+	cr_assert_not(store_there());
+	shmstore_partition_unref(p);
+	ensure_nothing_left();
+}
