@@ -82,7 +82,8 @@ def test_under_pressure_the_other_hosts_copy_is_enough(place, other_place):
 
 
 def test_under_pressure_one_link_stays_for_the_tiers_mover(place):
-    settings = {**amm("HostReduceReplicas"), f"{PREFIX}.share": "eager"}
+    settings = {**amm("HostReduceReplicas"), f"{PREFIX}.share": "eager",
+                f"{PREFIX}.tier.high": 0.9}
     with cluster(place, 3, settings=settings) as client:
         futures = replicated(client)
         before = used(place)
