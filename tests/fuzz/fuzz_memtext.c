@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_memtext.c: the readers of what the kernel says of memory, on arbitrary text: /proc/meminfo,
- * memory.stat of both versions, a limit, a number, memory.events, a process's status and
- * smaps_rollup, and its cgroup's path. The first byte chooses.
+ * memory.stat of both versions, a limit, a number, memory.events, a process's status and its
+ * cgroup's path. The first byte chooses.
  *
  * Nothing is read behind the text; an amount is known or 0; what is known is not negative; a sum of
  * such is within its total; a path stays below its root.

@@ -443,10 +443,6 @@ static void write_memtext_seeds(const char *dir)
 		{"path-out", "0::/../../other\n", 4},
 		{"status",
 		 "Name:\ta\nVmSwap:\t      12 kB\nRssAnon:\t    4096 kB\nRssFile:\t 1 kB\n", 5},
-		{"rollup",
-		 "00400000-7fff [rollup]\nPrivate_Clean: 8 kB\nPrivate_Dirty: 16 "
-		 "kB\nPrivate_Hugetlb: 0 kB\n",
-		 5},
 		{"events", "low 0\nhigh 12\nmax 3\noom 1\noom_kill 1\n", 6},
 		{"limit", "9223372036854771712\n", 7},
 		{"max", "max\n", 7},
