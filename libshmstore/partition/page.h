@@ -140,9 +140,9 @@ void shms_page_exposed(int partition_fd, const char *store);
  */
 int shms_page_alive(int storefd);
 int shms_page_lock(int storefd);
-/* Is the process that a locked page names gone? Then whoever takes the store apart has the lock, an
- * owner of another PID namespace, or a reader of the killed owner's /proc/PID/maps: the owner's map
- * keeps the lock. */
+/* Is the process gone that a locked page names? Then the lock is held by a process that takes the
+ * store apart, by an owner of another PID namespace, or by the maps of the killed owner, which live
+ * as long as somebody reads its /proc/PID/maps. */
 bool shms_page_owner_gone(const struct shms_page *page);
 /* Whether leases of the dead store whose page that is are over before their time: they are of
  * another boot, or nobody has the store of leases_with open. */

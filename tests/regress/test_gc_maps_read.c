@@ -5,12 +5,10 @@
  * Here a reader is stopped amid that: userfaultfd holds it where it writes what it read.
  */
 #include <criterion/criterion.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -84,15 +82,6 @@ static void end(struct reader *r)
 	close(r->faults);
 }
 
-static bool lock_held(void)
-{
-	int fd = open(scratch_store_path("dead", ".store"), O_RDONLY);
-	bool held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-
-	close(fd);
-	return held;
-}
-
 /* Killed and waited for, and the reader has its memory. */
 static void die_amid_a_read(struct reader *r)
 {
@@ -105,7 +94,7 @@ static void die_amid_a_read(struct reader *r)
 	waitpid(o.pid, NULL, 0);
 	close(o.to);
 	close(o.from);
-	cr_assert(lock_held());
+	cr_assert(lock_held("dead"));
 }
 
 static bool store_there(void)

@@ -376,14 +376,19 @@ int other_close(struct other *o)
 	return r;
 }
 
-static bool lock_free(void *store)
+bool lock_held(const char *store)
 {
 	int fd = open(scratch_store_path(store, ".store"), O_RDONLY);
-	bool is_free = fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0;
+	bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
 
 	if (fd >= 0)
 		close(fd);
-	return is_free;
+	return held;
+}
+
+static bool lock_free(void *store)
+{
+	return !lock_held(store);
 }
 
 void await_dead(const char *store)

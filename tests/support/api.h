@@ -67,8 +67,10 @@ int other_locate(struct other *o, const char *key);
 int other_close(struct other *o);
 /* Returns when its store is a dead one (await_dead()). */
 void other_kill(struct other *o);
-/* A killed process's maps, and the lock that they hold, live until the last one has read them
- * (/proc/PID/maps): returns when the lock of that store is free. */
+/* Whether a process, or what is left of a killed one, has the lock of that store. */
+bool lock_held(const char *store);
+/* Returns when the lock of that store is free: it goes with the maps of a killed process, which
+ * live as long as somebody reads its /proc/PID/maps. */
 void await_dead(const char *store);
 
 /* After all stores of the test are closed: one gc, then nothing is left and the books close. */
