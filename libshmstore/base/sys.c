@@ -29,6 +29,7 @@
 #define AT_ONCE        5u
 #define ZERO_PAGES     256u
 #define LEASE_NS       1000000000ull
+#define LINK_TRIES     8
 
 off_t shms_seek(int fd, uint64_t offset, int whence)
 {
@@ -251,6 +252,16 @@ static int renameat2(int olddirfd, const char *oldname, int newdirfd, const char
 	return r;
 }
 #endif
+
+int shms_link_name(int olddirfd, const char *oldname, int newdirfd, const char *newname)
+{
+	int tries = LINK_TRIES, r;
+
+	do
+		r = linkat(olddirfd, oldname, newdirfd, newname, 0) < 0 ? -errno : 0;
+	while (r == -ENOENT && --tries && shms_lookup(olddirfd, oldname) == 0);
+	return r;
+}
 
 int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname)
 {

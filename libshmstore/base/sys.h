@@ -90,6 +90,10 @@ void shms_names_end(struct shms_names *d);
 /* Gives the unnamed file fd (unnamed.c) a name; AT_EMPTY_PATH, or
  * /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);
+/* As linkat() of a name that others exchange or replace meanwhile. The kernel says ENOENT also
+ * where the file that it looked up has lost its last name since: here that is said only of a name
+ * that is not there, or of a directory. */
+int shms_link_name(int olddirfd, const char *oldname, int newdirfd, const char *newname);
 /* A file's, or a symlink's: by a link and an unlink where renameat2 is refused. Of several who
  * move the same one succeeds. */
 int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname);

@@ -172,10 +172,11 @@ static int link_named(struct shmstore *s, const struct shms_publish_from *from, 
 		      const char *name)
 {
 	struct stat st;
-	int r = -EAGAIN;
+	int r = shms_link_name(from->dir_fd, from->name, dir_fd, name);
 
-	if (linkat(from->dir_fd, from->name, dir_fd, name, 0) < 0)
-		return -errno;
+	if (r < 0)
+		return r;
+	r = -EAGAIN;
 	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->inode) {
 		if (!S_ISLNK(st.st_mode))
 			return 0;

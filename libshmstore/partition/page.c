@@ -73,10 +73,8 @@ void shms_page_fill(struct shms_page *page, const char *name, const char *label,
 	page->created_ns = shms_now_real_ns();
 	shms_boot_id(page->boot_id);
 	shms_random(page->uuid, sizeof(page->uuid));
-	memset(page->name, 0, sizeof(page->name));
-	memset(page->label, 0, sizeof(page->label));
-	memset(page->address, 0, sizeof(page->address));
-	memset(page->leases_with, 0, sizeof(page->leases_with));
+	memset((char *)page + offsetof(struct shms_page, name), 0,
+	       offsetof(struct shms_page, reserved0) - offsetof(struct shms_page, name));
 	memcpy(page->name, name, strnlen(name, sizeof(page->name) - 1));
 	if (label)
 		memcpy(page->label, label, strnlen(label, sizeof(page->label) - 1));
@@ -117,13 +115,12 @@ int shms_page_open(int dirfd, const char *path)
 
 struct shms_page *shms_page_map(int dirfd, const char *path, uid_t uid)
 {
-	void *map = MAP_FAILED;
 	struct stat st;
 	_fd_ int fd = shms_page_open(dirfd, path);
-
 	/* Another user could cut the file under the map. */
-	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == uid)
-		map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, fd);
+	bool ours = fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == uid;
+	void *map = ours ? shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, fd) : MAP_FAILED;
+
 	return map == MAP_FAILED ? NULL : map;
 }
 

@@ -91,8 +91,8 @@ static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease
 	/* Before the link: from then on the file may come back under another name (links.h). */
 	if (r == 0 && (!known || !atomic_load_explicit(&known->handed, memory_order_relaxed)))
 		r = shms_links_handed(s, k->name);
-	if (r == 0 && linkat(s->objects_fd, k->name, s->dir_fd, lease, 0) < 0) {
-		r = -errno;
+	if (r == 0) {
+		r = shms_link_name(s->objects_fd, k->name, s->dir_fd, lease);
 		if (r == -EACCES || r == -EPERM || r == -ENOSYS)
 			shms_detail(shms_error(r), NULL, "%s in %s cannot be linked: linkat: %s",
 				    k->name, s->path, strerror(-r));

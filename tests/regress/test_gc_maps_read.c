@@ -5,35 +5,30 @@
  * Here a reader is stopped amid that: userfaultfd holds it where it writes what it read.
  */
 #include <criterion/criterion.h>
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "api.h"
+#include "stalled.h"
 
-#define PAGE   4096u
 #define ROUNDS 10 /* one in which the reader goes on while gc waits is enough */
 
-/* A reader of a page of the process pid; its own page is missing until let_go(). */
+/* A reader of a byte of the process pid, to a page that is stalled. */
 struct reader {
-	int faults;
+	struct stalled to;
 	pid_t pid;
-	void *from, *page;
+	void *from;
 	pthread_t thread;
 };
 
 static void *read_it(void *arg)
 {
 	struct reader *r = arg;
-	struct iovec to = {r->page, 1}, from = {r->from, 1};
+	struct iovec to = {r->to.page, 1}, from = {r->from, 1};
 
 	return process_vm_readv(r->pid, &to, 1, &from, 1, 0) == 1 ? r : NULL;
 }
@@ -41,34 +36,19 @@ static void *read_it(void *arg)
 /* Returns when the reader is where it waits. */
 static void start(struct reader *r, pid_t pid, void *from)
 {
-	struct uffdio_register range = {.mode = UFFDIO_REGISTER_MODE_MISSING};
-	struct uffdio_api api = {.api = UFFD_API};
-	struct uffd_msg message;
-
 	*r = (struct reader){.pid = pid, .from = from};
-	r->faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-	if (r->faults < 0)
+	if (!stalled_init(&r->to))
 		cr_skip_test("userfaultfd is not allowed");
-	cr_assert_eq(ioctl(r->faults, UFFDIO_API, &api), 0);
-	r->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	cr_assert_neq(r->page, MAP_FAILED);
-	range.range = (struct uffdio_range){(uintptr_t)r->page, PAGE};
-	cr_assert_eq(ioctl(r->faults, UFFDIO_REGISTER, &range), 0);
 	cr_assert_eq(pthread_create(&r->thread, NULL, read_it, r), 0);
-	cr_assert_eq(read(r->faults, &message, sizeof(message)), (ssize_t)sizeof(message));
-}
-
-static void let_go(const struct reader *r)
-{
-	struct uffdio_zeropage zero = {.range = {(uintptr_t)r->page, PAGE}};
-
-	cr_assert_eq(ioctl(r->faults, UFFDIO_ZEROPAGE, &zero), 0);
+	stalled_await(&r->to);
 }
 
 static void *let_go_soon(void *arg)
 {
+	const struct reader *r = arg;
+
 	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-	let_go(arg);
+	stalled_let_go(&r->to);
 	return NULL;
 }
 
@@ -78,8 +58,7 @@ static void end(struct reader *r)
 
 	pthread_join(r->thread, &done);
 	cr_assert_not_null(done);
-	munmap(r->page, PAGE);
-	close(r->faults);
+	stalled_deinit(&r->to);
 }
 
 /* Killed and waited for, and the reader has its memory. */
@@ -134,7 +113,7 @@ Test(gc_maps_read, does_not_wait_for_ever, .timeout = 60)
 	die_amid_a_read(&r);
 	cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);
 	cr_assert(store_there());
-	let_go(&r);
+	stalled_let_go(&r.to);
 	end(&r);
 	await_dead("dead");
 	cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);
