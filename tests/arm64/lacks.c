@@ -3,17 +3,20 @@
  * lacks: what this kernel, or an emulator that answers for it, does not do as Linux does; a word
  * for each, one a line. Tests that need it are named in tests/arm64/run.
  *
+ *   advice     madvise() succeeds whatever it is asked for
  *   dontfork   madvise(MADV_DONTFORK) succeeds, and a forked child has the mapping all the same
  *   leader     the first thread of a process ends, and its /proc/PID/stat says that it runs
  *   limits     setrlimit(RLIMIT_AS) succeeds, and memory is mapped all the same
  *   map_files  a link of /proc/self/map_files cannot be followed: as root of a user namespace may
  *              not, and where /proc/self/maps is made up
+ *   order      a sequentially consistent load comes before the store that it follows
  *   seccomp    a process may not give itself a filter of system calls
  *   start      a process reads another start of itself in its /proc/PID/stat than others read there
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +27,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define STARTS    50
+#define ORDERS    100000u
+#define NO_ADVICE 9999
 
 static int status_of(pid_t child)
 {
@@ -130,14 +137,65 @@ static unsigned long long start_of(pid_t pid)
 	return start;
 }
 
+/* Of several processes: an emulator counts from a clock of its own, and is right by chance. */
 static bool lacks_start(void)
 {
-	unsigned long long own = start_of(getpid());
-	pid_t parent = getpid(), child = fork();
+	unsigned long long own = 0;
+	bool same = true;
+	int ends[2];
 
-	if (child == 0)
-		_exit(start_of(parent) == own ? 0 : 1);
-	return !own || status_of(child) != 0;
+	for (int i = 0; i < STARTS && same; i++) {
+		pid_t child = pipe(ends) < 0 ? -1 : fork();
+
+		if (child == 0) {
+			own = start_of(getpid());
+			_exit(write(ends[1], &own, sizeof(own)) != sizeof(own));
+		}
+		same = child > 0 && read(ends[0], &own, sizeof(own)) == sizeof(own) && own &&
+		       start_of(child) == own && status_of(child) == 0;
+		close(ends[0]);
+		close(ends[1]);
+	}
+	return !same;
+}
+
+static atomic_uint turn, stored[2];
+static unsigned seen[2][ORDERS];
+
+static void *store_then_load(void *arg)
+{
+	unsigned mine = arg ? 1 : 0;
+
+	for (unsigned i = 1; i < ORDERS; i++) {
+		atomic_fetch_add(&turn, 1);
+		while (atomic_load(&turn) < 2 * i)
+			;
+		atomic_store(&stored[mine], i);
+		seen[mine][i] = atomic_load(&stored[!mine]);
+	}
+	return NULL;
+}
+
+/* Of two threads that store and then load what the other stores, one sees it. */
+static bool lacks_order(void)
+{
+	bool lacks = false;
+	pthread_t other;
+
+	if (pthread_create(&other, NULL, store_then_load, &turn) != 0)
+		return true;
+	store_then_load(NULL);
+	pthread_join(other, NULL);
+	for (unsigned i = 1; i < ORDERS && !lacks; i++)
+		lacks = seen[0][i] < i && seen[1][i] < i;
+	return lacks;
+}
+
+static bool lacks_advice(void)
+{
+	void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return page == MAP_FAILED || madvise(page, 4096, NO_ADVICE) == 0;
 }
 
 static bool lacks_map_files(void)
@@ -165,9 +223,10 @@ int main(void)
 		const char *word;
 		bool (*lacks)(void);
 	} asked[] = {
-		{"dontfork", lacks_dontfork}, {"leader", lacks_leader},
-		{"limits", lacks_limits},     {"map_files", lacks_map_files},
-		{"seccomp", lacks_seccomp},   {"start", lacks_start},
+		{"advice", lacks_advice},       {"dontfork", lacks_dontfork},
+		{"leader", lacks_leader},       {"limits", lacks_limits},
+		{"map_files", lacks_map_files}, {"order", lacks_order},
+		{"seccomp", lacks_seccomp},     {"start", lacks_start},
 	};
 
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {

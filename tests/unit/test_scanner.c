@@ -225,7 +225,7 @@ Test(scanner, a_wait_for_the_processor_is_no_cost, .timeout = 200)
 		cr_skip_test("the kernel does not count what a thread waits for");
 	for (size_t i = 0; i < 9; i++)
 		cr_assert_eq(pthread_create(&others[i], NULL, want_processor, &ended), 0);
-	for (int i = 0; i < 100 && counted; i++) {
+	for (int i = 0; i < 1000 && counted; i++) {
 		int countdown = 1;
 		struct burning b = {
 			.job = {.job = {.worker = SCANNER_ASKED, .run = burn, .done = done},
