@@ -90,9 +90,9 @@ void shms_names_end(struct shms_names *d);
 /* Gives the unnamed file fd (unnamed.c) a name; AT_EMPTY_PATH, or
  * /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);
-/* As linkat() of a name that others exchange or replace meanwhile. The kernel says ENOENT also
- * where the file that it looked up has lost its last name since: here that is said only of a name
- * that is not there, or of a directory. */
+/* As linkat(), of a name whose file others may exchange meanwhile. linkat() fails with ENOENT also
+ * where the file that it found has lost its last name since; this links the file that took its
+ * place. -ENOENT: there is no such name, or no such directory. */
 int shms_link_name(int olddirfd, const char *oldname, int newdirfd, const char *newname);
 /* A file's, or a symlink's: by a link and an unlink where renameat2 is refused. Of several who
  * move the same one succeeds. */

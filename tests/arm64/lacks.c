@@ -16,6 +16,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@
 
 #define STARTS    50
 #define ORDERS    100000u
+#define SPINS     1024u /* of one who waits for the other: there may be one processor */
 #define NO_ADVICE 9999
 
 static int status_of(pid_t child)
@@ -142,7 +144,7 @@ static bool lacks_start(void)
 {
 	unsigned long long own = 0;
 	bool same = true;
-	int ends[2];
+	int ends[2] = {-1, -1};
 
 	for (int i = 0; i < STARTS && same; i++) {
 		pid_t child = pipe(ends) < 0 ? -1 : fork();
@@ -168,8 +170,10 @@ static void *store_then_load(void *arg)
 
 	for (unsigned i = 1; i < ORDERS; i++) {
 		atomic_fetch_add(&turn, 1);
-		while (atomic_load(&turn) < 2 * i)
-			;
+		for (unsigned n = 1; atomic_load(&turn) < 2 * i; n++) {
+			if (n % SPINS == 0)
+				sched_yield();
+		}
 		atomic_store(&stored[mine], i);
 		seen[mine][i] = atomic_load(&stored[!mine]);
 	}

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A handoff said that no object has the key, and one had it all the time: another process exchanged
- * the file under the name, as a demotion does, while linkat() had looked the old one up. The kernel
- * says ENOENT of a file that has lost its last name. Here linkat() waits in between, for the
- * directory of the new name, which a reader of that directory keeps locked: it waits itself, at the
- * page that it writes to.
+ * A handoff said that no object has the key, and one had it all the time. linkat() finds the file
+ * of the old name first, and locks the new name's directory after that. Another process, as a
+ * demotion does, gave the old name another file in between, and linkat() fails with ENOENT where
+ * the file that it found has no name left. Here a reader of the new name's directory keeps that
+ * locked: it stands still at the page that it writes to, until the file is exchanged.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>

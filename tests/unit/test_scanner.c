@@ -217,7 +217,8 @@ Test(scanner, a_wait_for_the_processor_is_no_cost, .timeout = 200)
 	_Atomic bool ended = false;
 	struct loop *loop;
 	struct scanner *s = begin(&loop);
-	bool waited = false, counted = true;
+	unsigned n_waited = 0;
+	bool counted = true;
 	/* the job gets a tenth of a processor at best, on a quiet machine, too */
 	pthread_t others[9];
 
@@ -225,7 +226,7 @@ Test(scanner, a_wait_for_the_processor_is_no_cost, .timeout = 200)
 		cr_skip_test("the kernel does not count what a thread waits for");
 	for (size_t i = 0; i < 9; i++)
 		cr_assert_eq(pthread_create(&others[i], NULL, want_processor, &ended), 0);
-	for (int i = 0; i < 1000 && counted; i++) {
+	for (int i = 0; i < 1000 && n_waited < 100 && counted; i++) {
 		int countdown = 1;
 		struct burning b = {
 			.job = {.job = {.worker = SCANNER_ASKED, .run = burn, .done = done},
@@ -237,13 +238,13 @@ Test(scanner, a_wait_for_the_processor_is_no_cost, .timeout = 200)
 		/* Where the host lends the processor to others, that is counted as work. */
 		if (b.took_ns < 5 * UINT64_C(10000000))
 			continue;
-		waited = true;
+		n_waited++;
 		counted = b.job.job.busy_ns > b.took_ns / 2;
 	}
 	atomic_store(&ended, true);
 	for (size_t i = 0; i < 9; i++)
 		pthread_join(others[i], NULL);
-	cr_assert(waited, "the job never had to wait");
+	cr_assert_gt(n_waited, 0, "the job never had to wait");
 	cr_assert_not(counted);
 	scanner_free(s);
 	loop_free(loop);
